@@ -55,8 +55,8 @@ from inference.structures.layers.choose_penalty import ChoosePenalty as ChoosePe
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune as GrowAndPrune
 from inference.structures.noisy_or.score_svi import ScoreFunctionSVI as ScoreFunctionSVI
 from ppl_models import __version__ as __version__
+from ppl_models.data.tables import ColumnsWarning as ColumnsWarning
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import ColumnsWarning as ColumnsWarning
 
 if typing.TYPE_CHECKING:  # what comes on first use, for type checkers and editors
     from inference import (

@@ -37,8 +37,8 @@ def align(
 
     Relabelled so that the parameters are as near as possible.
 
-    What may be exchanged is what the model's law does not know: a graph that the user declared
-    distinguishes latents, never one that was estimated (a plain fit of an encoder, or
+    What may be exchanged is what the model's distribution does not know: a graph that the user
+    declared distinguishes latents, never one that was estimated (a plain fit of an encoder, or
     ``polish``), so two such fits on different graphs align, and their graphs along with them.
     Layers are matched bottom-up by their loadings (:func:`align_layers`), hidden options by their
     policies, components of a mixture and causes of a network by the parameters that belong to each.

@@ -6,9 +6,9 @@ Talts et al. 2018, arXiv:1804.06788). Intervals at level :math:`\gamma` should h
 share :math:`\gamma` of the data sets.
 
 Latents have no names, so truth and draws are both put into the library's own convention (components
-by falling weight, causes by falling prior): a function of the parameters alone, of which the law of
-the ranks holds exactly, whatever labels a chain is in. For a model without such a convention, and
-beside it always, the log-likelihood of the data is ranked, which knows no labels.
+by falling weight, causes by falling prior): a function of the parameters alone, of which the
+distribution of the ranks holds exactly, whatever labels a chain is in. For a model without such a
+convention, and beside it always, the log-likelihood of the data is ranked, which knows no labels.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def simulation_based_calibration(
         num_draws: L, draws kept a fit, evenly spaced, so that they are nearly independent.
         level: of the central intervals.
         prior: seed -> one truth by site name; the model's own prior if None. Ranks are uniform for
-            the prior only; with another law, or one truth always, coverage at that truth is what is
-            measured.
+            the prior only; with another distribution, or one truth always, coverage at that truth
+            is what is measured.
         seed: of everything.
         progress: show a bar.
         folder: for finished data sets, as in :func:`inference.studies.run_jobs`.

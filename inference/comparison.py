@@ -6,7 +6,7 @@ that their standard errors know that the rows are the same. Weights are those of
 maximise :math:`\sum_i \log \sum_k w_k \, p_k(x_i \mid x_{-i})`.
 
 A rank says which model predicts better, not whether any is right. Where a family describes its
-components, the largest discrepancy of their noise from the assumed law (ACDC,
+components, the largest discrepancy of their noise from the assumed distribution (ACDC,
 :mod:`inference.acdc.criterion`) stands beside it.
 
 Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA1091.
@@ -33,7 +33,7 @@ from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import told, told_html
 from ppl_models.parts.surface import promised as _promised
 
@@ -392,7 +392,7 @@ def _discrepancy(member: Fit, data: Any, seed: int) -> dict[str, float]:
             line = acdc({number: member}, data, seed=seed).table.loc[number]
     except (
         ValueError
-    ):  # the noise of these components, or of these data, has no law to be held against
+    ):  # the noise of these components, or of these data, has no distribution to be held against
         return {}
     return {
         "discrepancy": float(line["largest_discrepancy"]),

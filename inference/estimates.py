@@ -17,8 +17,7 @@ from torch import Tensor
 
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unlisted_sites
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.columns import Names, checked_as_fitted, dims_of, labels_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import (
     MOST_BITS,
@@ -28,9 +27,9 @@ from inference.identifiability.scores import (
     rows_of_fit,
 )
 from inference.programs.curvature import Undetermined
-from inference.programs.data import checked, checks_data
-from inference.programs.tables import first_tensor
+from inference.programs.data import checked
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import few_digits, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_number

@@ -17,7 +17,7 @@ from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
-from ppl_models.parts.frames import as_frame
+from ppl_models.data.frames import as_frame
 from ppl_models.parts.surface import promised as _promised
 
 __all__ = ["ZooEstimator"]

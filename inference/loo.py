@@ -2,10 +2,10 @@ r"""Leave-one-out prediction of unseen rows, latents summed out.
 
 For row i, :math:`\mathrm{elpd}_i = \log p(x_i \mid x_{-i})`. From draws :math:`\theta_s` it is
 estimated by importance weights :math:`w_{is} \propto 1 / p(x_i \mid \theta_s)`, smoothed by a
-generalised Pareto law whose shape k-hat says whether they can be trusted; draws of an approximation
-(Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the weights. Rows
-with a bad k-hat have their draws moved, by the mean, the spread and the covariance that their
-weights ask for.
+generalised Pareto distribution whose shape k-hat says whether they can be trusted; draws of an
+approximation (Laplace, SVI) carry their own ratio :math:`p(x, \theta_s) / q(\theta_s)` into the
+weights. Rows with a bad k-hat have their draws moved, by the mean, the spread and the covariance
+that their weights ask for.
 
 A point estimate has no draws; folds (:func:`cross_validate`) work for every engine.
 
@@ -37,8 +37,8 @@ from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor, map_tensors
 from inference.studies.run import run_jobs
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer

@@ -6,8 +6,8 @@ deviation s, if
 .. math:: |t - m| > q \, s \sqrt{1 + 1/S}
 
 where q is the quantile of Student's t with S - 1 degrees of freedom (for correlations, whose s is
-shared by all pairs, of the normal law) that leaves a chance of 1 % to all columns, or pairs,
-together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a
+shared by all pairs, of the normal distribution) that leaves a chance of 1 % to all columns, or
+pairs, together; and if it differs by enough to speak of, a tenth of a standard deviation, or of a
 correlation. The s of a mean is at least what independent rows have, so that a column which the
 simulations never vary is not one that stands out.
 """
@@ -25,11 +25,16 @@ import torch
 from scipy import stats
 
 from inference.base.structure import as_numbers
-from inference.fitting.columns import as_fitted
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites, replicated_tables
+from inference.fitting.columns import (
+    as_fitted,
+    as_matrix,
+    can_simulate,
+    observed_sites,
+    replicated_tables,
+)
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
-from inference.programs.data import checks_data
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size

@@ -65,10 +65,9 @@ from inference.programs.curvature import (
     involved,
     minus_hessian,
     refuse_flat,
-    some_names,
 )
 from inference.programs.program import Params
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import listed, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import check_size
 
@@ -98,8 +97,8 @@ class Uncertainty:
         covariance: (P, P), on that scale.
         kind: "hessian", "scores" or "sandwich".
         num_rows: rows of the data.
-        scales: variances of normal laws among the parameters, whose intervals know how few rows
-            there are; None where there are none.
+        scales: variances of normal distributions among the parameters, whose intervals know how few
+            rows there are; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -195,7 +194,7 @@ def standard_errors(
     held = coordinates.at_bound()
     if held and not hold_bounds:
         raise ValueError(
-            f"standard_errors: estimates on the bound of their interval: {some_names(held)}; a"
+            f"standard_errors: estimates on the bound of their interval: {listed(held)}; a"
             " normal approximation does not hold there. Use hold_bounds=True for the others given"
             " these, or the bootstrap"
         )
@@ -237,7 +236,8 @@ def _refuse_undetermined(
 
     No row of the data has a score along them, and yet the log-likelihood is bent: items that are
     equal in all of these rows are determined all the same, parameters that can change together
-    without any change of the law are not, and their curvature is that of the way that they take.
+    without any change of the distribution are not, and their curvature is that of the way that they
+    take.
     """
     try:
         rows = rows_like(fit, next(iter(data)) if isinstance(data, RowBlocks) else data)
@@ -256,7 +256,7 @@ def _refuse_undetermined(
     )
     if flat.shape[1]:
         raise Undetermined(
-            "standard_errors: the law of the data does not change along"
+            "standard_errors: the distribution of the data does not change along"
             f" {involved(coordinates.names, flat * lengths.unsqueeze(-1))}: no data determine them,"
             " and the prior alone would be reported"
         )
@@ -360,9 +360,9 @@ class Information:
 
         Along these the data say nothing.
 
-        What the law of the data determines (means of answers, fit statistics) does not move along
-        flat directions, and has the spread that this covariance gives it. What does move along them
-        has none.
+        What the distribution of the data determines (means of answers, fit statistics) does not
+        move along flat directions, and has the spread that this covariance gives it. What does move
+        along them has none.
 
         Raises:
             ValueError: where the log-likelihood curves up, so that the estimate is no maximum.

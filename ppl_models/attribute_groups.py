@@ -15,14 +15,15 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, row_of
+from ppl_models.data.tables import as_table
 from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.latent_attributes import LatentAttributeModel
 from ppl_models.parts.blocks import Blocks
-from ppl_models.parts.frames import as_frame, row_of
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_table, check_kind, numbers_like, plain_fields
+from ppl_models.parts.validation import check_kind, numbers_like, plain_fields
 
 OWNER = "AttributeGroups"
 LEAST_ROWS = 2  # of a group
@@ -32,8 +33,8 @@ LEAST_ROWS = 2  # of a group
 class AttributeGroups:
     r"""A :class:`~ppl_models.LatentAttributeModel` for rows of several known groups.
 
-    For a row of group g, the attributes have a law of that group, and items are shared but for
-    those that are free,
+    For a row of group g, the attributes have a distribution of that group, and items are shared but
+    for those that are free,
 
     .. math::
 
@@ -85,7 +86,8 @@ class AttributeGroups:
             )
         if self.model.covariates is not None:
             raise ValueError(
-                f"{OWNER}: a model without covariates was expected: each group has a law of the"
+                f"{OWNER}: a model without covariates was expected: each group has a"
+                " distribution of the"
                 " attributes of its own"
             )
         if self.model.response.category_names(self.num_items):
@@ -142,12 +144,12 @@ class AttributeGroups:
 
     @property
     def num_items(self) -> int:
-        """J."""
+        """Number of items, J."""
         return len(self.model.q_matrix)
 
     @property
     def versions(self) -> tuple[tuple[int, int | None], ...]:
-        """The item of each version, and its group; None where all groups share it."""
+        """Item and group of each version; no group where all groups share it."""
         out: list[tuple[int, int | None]] = []
         for j in range(self.num_items):
             out += (
@@ -156,7 +158,7 @@ class AttributeGroups:
         return tuple(out)
 
     def of_versions(self) -> LatentAttributeModel:
-        """The model of the rows of one group: its items are all versions."""
+        """Model of the rows of one group, whose items are all versions."""
         items = [j for j, _ in self.versions]
         blocks = self.model.response.blocks(self.num_items)
         parts: list[tuple[ResponseFamily, int]] = []
@@ -178,7 +180,7 @@ class AttributeGroups:
         return self.of_versions().layers()[0]
 
     def split(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """Answers to the versions (..., N, V), NaN at other groups', and group numbers (..., N)."""
+        """Split data into answers to the versions (..., N, V) and group numbers (..., N)."""
         number = data[..., -1].long()
         items = data[..., [j for j, _ in self.versions]]
         for v, (_, group) in enumerate(self.versions):
@@ -196,7 +198,7 @@ class AttributeGroups:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         items = self.model.item_names or tuple(str(j) for j in range(self.num_items))
         names = tuple(
             items[j] if g is None else f"{items[j]} ({self.groups[g]})" for j, g in self.versions
@@ -276,7 +278,7 @@ class AttributeGroups:
         return self.of_versions().expected_responses(params, profiles)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J + 1), or None to draw of each group in turn."""
+        """Generative program; ``data`` (N, J + 1), or None to draw of each group in turn."""
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         own = self.of_versions()
         root, layer = own.root_law(), own.layers()[0]

@@ -103,7 +103,7 @@ class ContinuousOptionsHMM:
             object.__setattr__(self, name, float(value))
 
     def policy_chain(self) -> PolicyDescription:
-        """The model as engines see it."""
+        """Description of the model for engines."""
         sizes = (self.num_features, self.num_actions, self.num_options)
         return PolicyDescription(*sizes, self.policy, self.prior_scale, self.concentration)
 
@@ -123,7 +123,7 @@ class ContinuousOptionsHMM:
 
     @property
     def num_components(self) -> int:
-        """The options, as ACDC counts components."""
+        """Number of options, the components of ACDC."""
         return self.num_options
 
     @property
@@ -147,7 +147,7 @@ class ContinuousOptionsHMM:
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """Generative program of the actions along given states.
 
         ``data`` are sequences, packed or in any form that ``check_data`` takes; None draws
         ``num_rows`` of them. Of a mini-batch ``num_rows`` is the number in the whole data set.

@@ -15,6 +15,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, PredictorPrior, RootLayer
@@ -33,11 +34,9 @@ from ppl_models.parts.monotone import MonotoneLoadings
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
 from ppl_models.parts.validation import (
-    as_items,
     check_flag,
     check_kind,
     check_number,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,
@@ -88,10 +87,10 @@ class DeepDiscreteEncoder:
     ordinal item has one loading on a latent, and larger predictors mean larger answers; its
     intercept is the log-odds of leaving the lowest category where all latents are 0
     (:meth:`category_boundaries` has C - 1 thresholds in the place of intercept and gaps). An item
-    without an order has C - 1 loadings on a latent, against its first category. Its law changes
-    with the latent as soon as one of them differs from zero: an edge of a graph is that of the
-    item, and frees all of them; a penalty is the sum over single loadings, and which category is
-    the first matters to it, not to a fit without one.
+    without an order has C - 1 loadings on a latent, against its first category. Its distribution
+    changes with the latent as soon as one of them differs from zero: an edge of a graph is that of
+    the item, and frees all of them; a penalty is the sum over single loadings, and which category
+    is the first matters to it, not to a fit without one.
 
     Sites: ``proportions`` :math:`\pi` (K_D,), ``loadings_d`` :math:`W_d` (K_{d-1}, K_d),
     ``intercepts_d`` :math:`b_d` (K_{d-1},), ``dispersion`` :math:`\gamma` (number of Normal,
@@ -240,7 +239,7 @@ class DeepDiscreteEncoder:
 
     @property
     def _penalty(self) -> Penalty | None:
-        """The penalty in the program: none while it is left open."""
+        """Penalty of the program; None while it is left open."""
         return None if isinstance(self.penalty, ToBeChosen) else self.penalty
 
     def _layout(self) -> Layout | None:
@@ -301,7 +300,7 @@ class DeepDiscreteEncoder:
         return PredictorPrior.of(self.response, self.num_items)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
-        """The layers, bottom-up, as engines see them."""
+        """Layers of the model for engines, bottom-up."""
         return self._layers
 
     @cached_property
@@ -344,7 +343,7 @@ class DeepDiscreteEncoder:
         return tuple(out)
 
     def root_law(self) -> RootLayer | CovariateRoot:
-        """The deepest layer."""
+        """Distribution of the deepest layer."""
         latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
         if self._given is None:
             return RootLayer("proportions", latent, size)
@@ -372,7 +371,7 @@ class DeepDiscreteEncoder:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         return {} if self._given is None else {"term": self._given.terms}
 
     @property
@@ -461,7 +460,7 @@ class DeepDiscreteEncoder:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
         With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
         the whole data set, to which its log-density is scaled.
@@ -502,7 +501,7 @@ class DeepDiscreteEncoder:
             )
 
     def _draw_root(self, zero: Tensor, data: Tensor | None) -> Callable[[], Tensor]:
-        """Parameters of the deepest latents, and their log-odds inside the plate of rows."""
+        """Sample the deepest latents' parameters; their log-odds inside the plate of rows."""
         top = self.latent_sizes[-1]
         if self._given is None:
             proportions = pyro.sample(
@@ -529,7 +528,7 @@ def loadings_prior(layer: GeneralizedLinearLayer, zero: Tensor) -> TorchDistribu
 
 
 def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
-    """The same without a cone."""
+    """Prior of loadings without a cone."""
     shape = torch.Size([layer.num_children, layer.num_features])
     effect = None if layer.prior is None else zero.new_tensor(layer.prior.effect)
     if effect is not None and layer.terms is not None and layer.graph is not None:

@@ -10,17 +10,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import FLOOR, log_expm1, weight_of_failure, weight_of_leak
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import (
-    as_items,
-    check_numbers,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_numbers, check_size, numbers_like, plain_fields
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ class DeepNoisyOr:
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("DeepNoisyOr", data, num_rows)
         a, b = (torch.tensor(value, **kind) for value in self.concentration)
 

@@ -10,16 +10,15 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.components import FactorDescription
 from ppl_models.matrix_factorization import SITE_DIMS, Dims
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
 from ppl_models.parts.validation import (
-    as_items,
     check_number,
     check_numbers,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,
@@ -30,7 +29,7 @@ SCALE_RANGE = (1e-6, 1e6)
 
 @dataclass(frozen=True)
 class FactorAnalysis:
-    r"""Factor analysis whose components carry noise of their own.
+    r"""Factor analysis: normal factors, and a noise scale for every item.
 
     Source: Rubin and Thayer (1982), doi:10.1007/BF02293851.
 
@@ -40,8 +39,9 @@ class FactorAnalysis:
     so that :math:`x_{nj} \mid z_n \sim N(\mu_j + \sum_k z_{nk} \phi_{kj}, \sigma_j^2)`: the data
     tell the variance of the sum and nothing of its shares v, which are therefore a setting. They
     matter to :func:`inference.acdc.criterion.acdc` alone, which looks at the noise of single
-    components. A scale for each item needs a law of the activities: were they free, one item could
-    be fitted without error and the likelihood would have no maximum (Anderson and Rubin 1956).
+    components. A scale for each item needs a distribution of the activities: were they free, one
+    item could be fitted without error and the likelihood would have no maximum (Anderson and Rubin
+    1956).
 
     Sites: ``signatures`` :math:`\phi` (K, J), ``intercepts`` :math:`\mu` (J,), ``scales``
     :math:`\sigma` (J,), standard deviations; in the plate ``units``, local ``activities`` z (K,)
@@ -100,14 +100,14 @@ class FactorAnalysis:
             object.__setattr__(self, "noise_shares", shares)
 
     def factors(self) -> FactorDescription:
-        """The factors, as engines see them."""
+        """Description of the factors for engines."""
         equal = (1 / self.num_components,) * self.num_components
         return FactorDescription(
             self.num_items, self.num_components, self.noise_shares or equal, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a tensor (N, J), NaN where missing, and the item names."""
+        """Data as a tensor (N, J), NaN where missing, and the item names."""
         table, names = as_items(data, self.num_items, Normal(), for_fit)
         if for_fit:
             check_reach(table, names, Normal())
@@ -121,7 +121,7 @@ class FactorAnalysis:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("FactorAnalysis", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero - self.bound, zero + self.bound)

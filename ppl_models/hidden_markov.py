@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.sequences import as_item_sequences, inside_of
+from ppl_models.data.tables import check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
@@ -25,7 +26,6 @@ from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     check_number,
-    check_reach,
     check_size,
     is_number,
     numbers_like,
@@ -55,7 +55,7 @@ class HiddenMarkov:
     of a component: ``predictors`` :math:`\eta` (K, J), natural parameters (log-odds, log mean,
     mean), and for Normal, LogNormal and NegativeBinomial items ``dispersion`` :math:`\gamma` (K,
     number of such items), variances, or sizes; for Categorical items ``probabilities`` (K, sum of
-    their numbers of categories); or those of a law of whole rows, ``means`` (K, J) and
+    their numbers of categories); or those of a distribution of whole rows, ``means`` (K, J) and
     ``precisions`` (K, J, J); observed ``sequences`` (T, J), the states summed out exactly, in the
     plate ``units`` of the sequences.
 
@@ -71,13 +71,13 @@ class HiddenMarkov:
 
     Args:
         num_states: K.
-        emission: a response family, :class:`~ppl_models.Blocks` of several, or a law of whole rows
-            such as :class:`~ppl_models.MultivariateNormal`.
+        emission: a response family, :class:`~ppl_models.Blocks` of several, or a distribution of
+            whole rows such as :class:`~ppl_models.MultivariateNormal`.
         num_items: J; left at 1, as many as an emission speaks of that knows its items, such as
             ``Blocks(...)``.
-        initial: "free"; "stationary", the law :math:`\delta = \delta A` of a chain that has run for
-            long; "uniform"; or K chances, such as (1, 0, 0) for a chain that begins at the left. Of
-            one sequence alone a free law is not learnt, but counted.
+        initial: "free"; "stationary", the distribution :math:`\delta = \delta A` of a chain that
+            has run for long; "uniform"; or K chances, such as (1, 0, 0) for a chain that begins at
+            the left. Of one sequence alone a free distribution is not learnt, but counted.
         allowed: (K, K) of True and False, which moves are possible: left-right, banded, absorbing.
             Others have chance zero and are no parameters.
         stickiness: at least 0.
@@ -86,8 +86,9 @@ class HiddenMarkov:
         num_steps: steps of a sequence that is drawn.
 
     Raises:
-        ValueError: for sizes that are not positive integers, another emission or initial law, moves
-            that leave a state without a way out or out of reach, or settings out of range.
+        ValueError: for sizes that are not positive integers, another emission or initial
+            distribution, moves that leave a state without a way out or out of reach, or settings
+            out of range.
     """
 
     num_states: int
@@ -110,7 +111,8 @@ class HiddenMarkov:
         if not isinstance(self.emission, ResponseFamily | RowLaw):
             hint = " (the class itself; add parentheses)" if isinstance(self.emission, type) else ""
             raise ValueError(
-                f"{owner}: emission must be a response family or a law of whole rows such as"
+                f"{owner}: emission must be a response family or a distribution of whole rows"
+                " such as"
                 f" MultivariateNormal(), got {self.emission!r}{hint}"
             )
         check_settings(owner, self, self.emission)
@@ -171,7 +173,8 @@ class HiddenMarkov:
         if self.initial == "stationary" and not bool(reach.bool().all()):
             one, other = (int(i) for i in (reach == 0).nonzero()[0])
             raise ValueError(
-                f"{owner}: a stationary initial law needs ways from every state to every other, but"
+                f"{owner}: a stationary initial distribution needs ways from every state to"
+                " every other, but"
                 f" allowed has none from state {one} to state {other}"
             )
         if isinstance(self.initial, tuple):
@@ -187,7 +190,7 @@ class HiddenMarkov:
         return self.emission if isinstance(self.emission, ResponseFamily) else Normal()
 
     def hidden_chain(self) -> HiddenMarkovDescription:
-        """The model as engines see it."""
+        """Description of the model for engines."""
         emission = MixtureComponents(
             self.num_states,
             self.num_items,
@@ -203,7 +206,7 @@ class HiddenMarkov:
 
     @property
     def num_components(self) -> int:
-        """The states, as a selection of their number counts components."""
+        """Number of states, the components whose number is selected."""
         return self.num_states
 
     def laws(self) -> tuple[HiddenMarkov, ...]:
@@ -252,7 +255,7 @@ class HiddenMarkov:
         return packed, names
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """Generative program of the sequences.
 
         ``data`` are sequences, packed (B, T, J) or in any form that ``check_data`` takes; None
         draws ``num_rows`` of ``num_steps`` steps. Of a mini-batch ``num_rows`` is the number in the
@@ -290,7 +293,7 @@ class HiddenMarkov:
             )
 
     def _initial(self, zero: Tensor) -> Tensor | None:
-        """The law of the first state; None where it follows from the transitions."""
+        """Distribution of the first state; None where it follows from the transitions."""
         if self.initial == "stationary":
             return None
         if self.initial == "uniform":

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from ppl_models.data.tables import as_variates, named_columns, rows_of, variate_shapes
 from ppl_models.descriptions.classifiers import ClassifierDescription, ClassifierGroup
 from ppl_models.networks.dense import Dense
-from ppl_models.networks.laws import RelativeToMarginal, Statistic
+from ppl_models.networks.distributions import RelativeToMarginal, Statistic
 from ppl_models.networks.modules import FromModule
-from ppl_models.networks.variates import as_variates, named_columns, rows_of, variate_shapes
 from ppl_models.parts.validation import (
     check_flag,
     check_number,
@@ -37,8 +37,8 @@ class InClassNet:
     Variates are independent given the component.
 
     Each of V variates (one column or several, or an image) has a network whose softmax
-    :math:`\beta_v^{(i)}(x_v)` weighs the rows that are there. With :math:`P^*_v` the empirical law
-    of the variate and :math:`\phi_v^{(i)} = E_{P^*_v}[\beta_v^{(i)}]`,
+    :math:`\beta_v^{(i)}(x_v)` weighs the rows that are there. With :math:`P^*_v` the empirical
+    distribution of the variate and :math:`\phi_v^{(i)} = E_{P^*_v}[\beta_v^{(i)}]`,
 
     .. math::
         z_n &\sim \mathrm{Categorical}(w), \qquad
@@ -160,7 +160,7 @@ class InClassNet:
         return _network(given)
 
     def classifiers(self) -> ClassifierDescription:
-        """The networks, as engines see them."""
+        """Description of the networks for engines."""
         shapes = variate_shapes("InClassNet", self.variates)
         every = tuple(range(len(shapes)))
         alike = (
@@ -235,7 +235,7 @@ class InClassNet:
     def check_data(
         self, data: Any, for_fit: bool = True
     ) -> tuple[Tensor | dict[str, Tensor], tuple[str, ...]]:
-        """Rows as one table, or as a dict of tensors where they are images or lie in files.
+        """Data as one table, or a dict of tensors where rows are images or lie in files.
 
         Also the names of the columns; see :func:`ppl_models.networks.as_variates`.
         """
@@ -275,7 +275,7 @@ class InClassNet:
         return rows, names
 
     def _refuse_constant(self, parts: list[Tensor]) -> None:
-        """Refuse constant variates; of many rows, evenly spaced ones are looked at first."""
+        """Refuse constant variates; of many rows, a sample is looked at first."""
         for v, x in enumerate(parts):
             first = x[0]
             if len(x) > 1 and all(
@@ -377,7 +377,7 @@ class InClassNet:
         return (log_scores - params["pseudo_weights"].log().unsqueeze(-2)) * seen
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor | dict[str, Tensor]:
-        """The program, relative to the empirical marginals of the variates.
+        """Generative program, relative to the empirical marginals of the variates.
 
         Args:
             data: rows as :meth:`check_data` returns them.
@@ -441,7 +441,7 @@ class InClassNet:
 
 
 def _network(given: Any) -> Any:
-    """The network that a user means."""
+    """Network of a model's argument."""
     if given is None:
         return Dense()
     if isinstance(given, nn.Module):
@@ -463,6 +463,6 @@ def _dtype_of(rows: list[Tensor]) -> torch.dtype:
 
 
 def _without_plates(value: Tensor, event_dim: int) -> Tensor:
-    """Restarts without the dim of the rows that stands between them and a site's own dims."""
+    """Drop the rows' dim between restarts and a site's own dims."""
     lead = value.dim() - event_dim
     return value.squeeze(lead - 1) if lead else value

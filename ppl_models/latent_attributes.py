@@ -14,6 +14,8 @@ import pyro
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame
+from ppl_models.data.tables import ColumnsWarning, as_items, check_reach, quoted
 from ppl_models.deep_discrete_encoder import (
     dispersion_prior,
     intercepts_prior,
@@ -29,7 +31,6 @@ from ppl_models.descriptions.profile_table import Hierarchy, Saturated
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
 from ppl_models.parts.distributions import BinaryVector
-from ppl_models.parts.frames import as_frame, column_names, holds_texts
 from ppl_models.parts.item_curves import ACDM, RRUM, CurvedItems
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import (
@@ -52,15 +53,11 @@ from ppl_models.parts.responses import (
     ResponseFamily,
 )
 from ppl_models.parts.validation import (
-    ColumnsWarning,
-    as_items,
     check_flag,
     check_number,
-    check_reach,
     check_size,
     numbers_like,
     plain_fields,
-    quoted,
 )
 
 OWNER = "LatentAttributeModel"
@@ -78,12 +75,12 @@ RULES: dict[str, Bottom] = {
 
 @dataclass(frozen=True)
 class LatentAttributeModel:
-    r"""Binary attributes with a law of their own, and items that ask for some of them.
+    r"""Cognitive diagnosis model: binary attributes, and items that require some of them.
 
     For each row, with :math:`q_j` the attributes that item j asks for,
 
     .. math::
-        \alpha &\sim P \quad \text{(} \texttt{root} \text{: a law on } \{0, 1\}^K \text{)} \\
+        \alpha &\sim P \quad \text{(} \texttt{root} \text{, on } \{0, 1\}^K \text{)} \\
         x_j \mid \alpha &\sim F_j(\eta_j(\alpha), \gamma_j), \qquad
         \eta_j(\alpha) = b_j + \sum_{S \in \mathcal{S}_j} W_{jS} \, h_S(\alpha),
 
@@ -120,11 +117,11 @@ class LatentAttributeModel:
     ``"additive"``.
 
     Items that are categories, :class:`~ppl_models.Ordinal` and :class:`~ppl_models.Categorical`,
-    have the laws of :class:`~ppl_models.DeepDiscreteEncoder` with this :math:`\eta_j`: graded
-    response (``Ordinal(C)``), partial credit (``Ordinal(C, link="adjacent")``), or C - 1 predictors
-    against the first category, each with its own intercept and loadings, which ask for the same
-    attributes (``Categorical(C)``). They have one of the rules additive, dina, dino or gdm. Larger
-    predictors of an ordinal item mean larger answers.
+    have the distributions of :class:`~ppl_models.DeepDiscreteEncoder` with this :math:`\eta_j`:
+    graded response (``Ordinal(C)``), partial credit (``Ordinal(C, link="adjacent")``), or C - 1
+    predictors against the first category, each with its own intercept and loadings, which ask for
+    the same attributes (``Categorical(C)``). They have one of the rules additive, dina, dino or
+    gdm. Larger predictors of an ordinal item mean larger answers.
 
     With ``covariates`` z, columns of the data beside the items, and ``root=Independent()``, each
     attribute has a logit of its own,
@@ -159,8 +156,9 @@ class LatentAttributeModel:
 
     with u = 4 and s = 5 for log-odds and log means, as in :class:`~ppl_models.DeepDiscreteEncoder`,
     whose documentation says why; for the other rules
-    :class:`~ppl_models.descriptions.layers.PredictorPrior`, the same law of the predictors. Means
-    of Normal and LogNormal items, in units that are not known, have u = 20,000 and s = 10,000. What
+    :class:`~ppl_models.descriptions.layers.PredictorPrior`, the same distribution of the
+    predictors. Means of Normal and LogNormal items, in units that are not known, have u = 20,000
+    and s = 10,000. What
     ``"acdm"`` and ``"rrum"`` make a chance of has the prior of half a row in each cell,
     Dirichlet(1/2, ...) for the shares :math:`g, \delta_k, 1 - g - \sum_k \delta_k` and Beta(1/2,
     1/2) for :math:`\pi` and each :math:`r_k`. With a ``bound`` intercepts and loadings are flat on
@@ -183,7 +181,7 @@ class LatentAttributeModel:
         items: the rule of all items, or one for each (J of them): a name of the table above, or
             ``Additive()``, ``ExpDINA()``, ``ExpDINO()``, ``ExpGDM(order=2)``, ``ACDM()``,
             ``RRUM()``.
-        root: the law of the attributes.
+        root: the distribution of the attributes.
         num_attributes: K, where Q is not given.
         num_items: J, where Q is not given.
         penalty: sparsity penalty of the loadings, where Q is not given. Left open
@@ -422,14 +420,14 @@ class LatentAttributeModel:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """J and K."""
+        """Numbers of items and attributes, J and K."""
         if self.q_matrix is not None:
             return len(self.q_matrix), len(self.q_matrix[0])
         return int(self.num_items or 0), int(self.num_attributes or 0)
 
     @property
     def rules(self) -> tuple[Bottom, ...]:
-        """The rule of each item, J of them."""
+        """Rule of each item, J of them."""
         given = self.items if isinstance(self.items, tuple) else (self.items,) * self._sizes[0]
         return tuple(RULES[rule] if isinstance(rule, str) else rule for rule in given)
 
@@ -488,7 +486,7 @@ class LatentAttributeModel:
     def _curved(
         self, terms: Tensor | None, uses: Tensor | None
     ) -> tuple[tuple[CurvedItems, ...], Tensor | None]:
-        """Groups of items with a curve of chances, and the loadings that are free."""
+        """Groups of items with a response curve, and the mask of free loadings."""
         if terms is None or uses is None:
             return (), uses
         groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
@@ -507,7 +505,7 @@ class LatentAttributeModel:
         return tuple(out), uses
 
     def root_law(self) -> AttributeRoot:
-        """The law of the attributes, as engines see it."""
+        """Distribution of the attributes for engines."""
         if self._given is not None:
             return AttributesGivenCovariates(
                 "coefficients", "attributes", self._sizes[1], self._given
@@ -539,7 +537,7 @@ class LatentAttributeModel:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         attributes = self.attribute_names or tuple(str(k) for k in range(self._sizes[1]))
         names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
         layout = self._layout()
@@ -594,7 +592,7 @@ class LatentAttributeModel:
         )
 
     def category_chances(self, params: Mapping[str, Tensor], profiles: Tensor) -> dict[int, Tensor]:
-        """P(x_j = h | profile) of the items that are categories, by the number of the item.
+        """Category probabilities P(x_j = h | profile), by the number of the item.
 
         Args:
             params: by site name, with any leading dims.
@@ -684,7 +682,7 @@ class LatentAttributeModel:
         return table, names
 
     def _items_of(self, data: Any) -> Any:
-        """The columns of the items that the Q-matrix names, in its order."""
+        """Columns of the items that the Q-matrix names, in its order."""
         names, wanted = (
             column_names(data),
             [*(self.item_names or ()), *(() if self._given is None else self._given.names)],
@@ -708,7 +706,7 @@ class LatentAttributeModel:
         )
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
         With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
         the whole data set, to which its log-density is scaled.
@@ -749,10 +747,10 @@ class LatentAttributeModel:
 def _matrix_of(
     given: Any,
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None, tuple[str, ...] | None]:
-    """A Q-matrix as tuples, and the names of its rows and columns where it has some."""
+    """Q-matrix as tuples, and the names of its rows and columns where it has some."""
     item_names = attribute_names = None
     given = as_frame(given)
-    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+    if is_frame(given):
         if len(given.columns) > 1 and holds_texts(
             given.iloc[:, 0]
         ):  # read from a file, the names of the items are its first column

@@ -10,15 +10,14 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import row_of
+from ppl_models.data.sparse import SparseTable, as_sparse_counts, is_sparse, kind_of
+from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
-from ppl_models.parts.frames import row_of
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal, Poisson
-from ppl_models.parts.sparse import SparseTable, as_sparse_counts, is_sparse, kind_of
 from ppl_models.parts.validation import (
-    as_items,
-    check_complete,
     check_flag,
     check_number,
     check_numbers,
@@ -63,7 +62,7 @@ def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
 
 
 def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
-    """A table of counts for a factorization; see :meth:`PoissonFactorization.check_data`."""
+    """Check a table of counts; see :meth:`PoissonFactorization.check_data`."""
     if is_sparse(data):
         return _check_sparse_counts(model, data, for_fit)
     # constant columns are no trouble here
@@ -157,7 +156,7 @@ class PoissonFactorization:
             object.__setattr__(self, "activity_prior", prior)
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items,
             self.num_components,
@@ -177,12 +176,12 @@ class PoissonFactorization:
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Any, tuple[str, ...]]:
         """Data as a tensor (N, J) of counts without empty rows, and the item names.
 
-        A sparse matrix of scipy becomes a :class:`~ppl_models.parts.sparse.SparseTable`.
+        A sparse matrix of scipy becomes a :class:`~ppl_models.data.sparse.SparseTable`.
         """
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         data = data.dense() if isinstance(data, SparseTable) else data
         kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
@@ -210,7 +209,7 @@ def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[A
 
 @dataclass(frozen=True)
 class NegativeBinomialFactorization:
-    r"""Factorization of overdispersed counts.
+    r"""Negative binomial factorization of overdispersed counts.
 
     Source: Gouvert, Oberlin and Fevotte (2020), doi:10.1109/LSP.2020.2991613.
 
@@ -256,13 +255,13 @@ class NegativeBinomialFactorization:
             )
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
 
     def laws(self) -> tuple[Any, ...]:
-        """The laws among which the number of components is chosen."""
+        """Candidate distributions for the choice of the number of components."""
         return laws_of_counts(self.num_items, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -270,7 +269,7 @@ class NegativeBinomialFactorization:
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NegativeBinomialFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = (
@@ -334,7 +333,7 @@ class GaussianFactorization:
         check_flag("GaussianFactorization", "nonnegative", self.nonnegative)
 
     def factorization(self) -> FactorizationDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return FactorizationDescription(
             self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
         )
@@ -353,7 +352,7 @@ class GaussianFactorization:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("GaussianFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)

@@ -15,6 +15,8 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
+from ppl_models.data.frames import row_of
+from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
@@ -26,22 +28,15 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
 from ppl_models.descriptions.units import OWN_BOUND, Units
-from ppl_models.parts.frames import row_of
 from ppl_models.parts.responses import Normal, ResponseFamily
-from ppl_models.parts.validation import (
-    as_items,
-    check_reach,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
 
 @dataclass(frozen=True)
 class Mixture:
-    r"""Mixture of K components.
+    r"""Finite mixture of K components.
 
     Source: Dempster, Laird and Rubin (1977), doi:10.1111/j.2517-6161.1977.tb01600.x.
 
@@ -50,7 +45,7 @@ class Mixture:
         c_n \sim \mathrm{Categorical}(w), \qquad x_{nj} \mid c_n = k \sim F_j(\eta_{kj},
         \gamma_{kj})
 
-    independently over items j, or rows :math:`x_n \mid c_n = k` of a law of their own:
+    independently over items j, or rows :math:`x_n \mid c_n = k` of a distribution of their own:
     :class:`MultivariateNormal`, :class:`MultivariateT`, :class:`SkewNormal`.
 
     With ``covariates`` z, columns of the data beside the items, the chances of the components
@@ -67,7 +62,8 @@ class Mixture:
     after item, and no predictors: classes of such items are a latent class model (Goodman 1974,
     doi:10.1093/biomet/61.2.215). Ordinal items under a link have locations among the
     ``predictors``, and ``thresholds`` (sum of C_j - 2), gaps or steps that all classes share
-    (:class:`~ppl_models.Ordinal`), uniform on their interval. Laws of whole rows add their own:
+    (:class:`~ppl_models.Ordinal`), uniform on their interval. Distributions of whole rows add their
+    own:
     ``means`` or ``locations`` (K, J), ``precisions`` (K, J, J), ``freedom`` (K,), ``skews`` (K, J).
 
     Priors: weights Dirichlet(concentration); predictors and means uniform on an interval, and
@@ -75,18 +71,18 @@ class Mixture:
     width] and [1e-6, 1e6] squared widths, with centre and width of the column, so that a change of
     unit changes nothing else in a fit; sizes as :class:`~ppl_models.NegativeBinomial` says,
     probabilities as :class:`~ppl_models.Categorical` does; precisions as
-    :class:`MultivariateNormal` says, and what else laws of whole rows have as they say. Fits name
-    components in the order of falling weight; with covariates, of falling chance where every term
-    is at its mean, so that the reference is the component that is most probable there. Missing
-    entries (NaN) are marginalised for response families and :class:`MultivariateNormal`, and
-    refused for other laws of whole rows and in covariates.
+    :class:`MultivariateNormal` says, and what else distributions of whole rows have as they say.
+    Fits name components in the order of falling weight; with covariates, of falling chance where
+    every term is at its mean, so that the reference is the component that is most probable there.
+    Missing entries (NaN) are marginalised for response families and :class:`MultivariateNormal`,
+    and refused for other distributions of whole rows and in covariates.
 
     Data: (N, J); with covariates a data frame that has them among its columns, wherever they stand,
     or an array (N, J + P) with the covariates last.
 
     Args:
         num_components: K.
-        component: a response family, or a law of the whole row.
+        component: a response family, or a distribution of the whole row.
         num_items: J; left at 1, as many as a component speaks of that knows its items, such as
             ``Categorical.from_frame(data)`` or ``Blocks(...)``.
         concentration: at least 1; 1 is flat.
@@ -140,7 +136,7 @@ class Mixture:
         return self.component if isinstance(self.component, ResponseFamily) else Normal()
 
     def components(self) -> MixtureComponents:
-        """The components, as engines see them."""
+        """Description of the components for engines."""
         return self._components
 
     @cached_property
@@ -175,7 +171,7 @@ class Mixture:
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along the dims that have some of their own."""
+        """Names of the entries along the dims that have names of their own."""
         if self._given is None:
             return {}
         return {
@@ -213,7 +209,7 @@ class Mixture:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some.
 
         With covariates data are (N, J + P), and needed. Of a mini-batch ``num_rows`` is the size of
         the whole data set, to which its log-density is scaled.
@@ -236,7 +232,7 @@ class Mixture:
             return pyro.sample("items", law_given(about, picked), obs=items)
 
     def _assignments(self, zero: Tensor, data: Tensor | None) -> Any:
-        """The law of the components of the rows."""
+        """Distribution of the components of the rows."""
         if self._given is None or self.num_components == 1:
             return dist.Categorical(
                 pyro.sample(

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import (
     FLOOR,
     IndependentCauses,
@@ -20,13 +21,7 @@ from ppl_models.descriptions.noisy_or import (
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import (
-    as_items,
-    check_numbers,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_numbers, check_size, numbers_like, plain_fields
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class NoisyOr:
             object.__setattr__(self, name, pair)
 
     def causes(self) -> IndependentCauses:
-        """The network as engines see it."""
+        """Description of the network for engines."""
         return IndependentCauses(
             "prior",
             "failure",
@@ -115,7 +110,7 @@ class NoisyOr:
         return as_items(data, self.num_items, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("NoisyOr", data, num_rows)
         one = torch.tensor(1.0, **kind)
 

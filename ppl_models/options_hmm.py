@@ -54,9 +54,9 @@ class OptionsHMM:
 
     Options have no names of their own, and have names in common only in states that lead, by chains
     of such, to a common next state: on a board that is never stood still on, those of even and of
-    odd places can be exchanged apart without any change of the law (unless ``stickiness`` or
-    ``termination`` tells keeping from changing). ``fit`` then names them so that they last longest,
-    and says so.
+    odd places can be exchanged separately without any change of the distribution (unless
+    ``stickiness`` or ``termination`` tells keeping from changing). ``fit`` then names them so that
+    they last longest, and says so.
 
     Priors: Dirichlet with one ``concentration`` for every row (and for ``initial`` as a whole), 1
     for maximum likelihood; the default keeps entries off exact zeros, which EM never leaves.
@@ -111,7 +111,7 @@ class OptionsHMM:
         check_flag(owner, "termination", self.termination)
 
     def chain(self) -> ChainDescription:
-        """The model as engines see it."""
+        """Description of the model for engines."""
         sizes = (self.num_states, self.num_actions, self.num_options)
         ending = ("termination", "choice") if self.termination else (None, None)
         return ChainDescription(
@@ -127,7 +127,7 @@ class OptionsHMM:
 
     @property
     def num_components(self) -> int:
-        """The options, as ACDC counts components."""
+        """Number of options, the components of ACDC."""
         return self.num_options
 
     @property
@@ -152,7 +152,7 @@ class OptionsHMM:
         )
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
-        """The generative program.
+        """Generative program of states and actions.
 
         ``data`` are sequences, packed (B, T, 2) or, slower, in any form that ``check_data`` takes;
         None draws ``num_rows``. Of a mini-batch ``num_rows`` is the number in the whole data set.

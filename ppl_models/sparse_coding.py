@@ -12,24 +12,18 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import (
-    as_items,
-    check_complete,
-    check_number,
-    check_size,
-    numbers_like,
-    plain_fields,
-)
+from ppl_models.parts.validation import check_number, check_size, numbers_like, plain_fields
 
 NOISE_RANGE = (1e-6, 1e6)
 
 
 class SparseCodes(TorchDistribution):
-    r"""Sparse vectors: uniform k-subset supports, entries uniform on [0, bound].
+    r"""Distribution of sparse vectors: uniform k-subsets, entries uniform on [0, bound].
 
     The density is with respect to the k amounts on the support: :math:`1 / \big(\binom{m}{k}
     b^k\big)`.
@@ -130,13 +124,13 @@ class SparseCoding:
         check_number("SparseCoding", "bound", self.bound, "be positive and finite", above=0)
 
     def dictionary(self) -> DictionaryDescription:
-        """The dictionary, as engines see it."""
+        """Description of the dictionary for engines."""
         return DictionaryDescription(
             self.num_items, self.num_columns, self.sparsity, self.noise, NOISE_RANGE, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """``data`` as a complete tensor (N, J), and the item names."""
+        """Data as a complete tensor (N, J), and the item names."""
         # constant columns are no trouble here
         table, names = as_items(data, self.num_items, Normal(), for_fit=False)
         check_complete("SparseCoding", table, names, data)
@@ -151,7 +145,7 @@ class SparseCoding:
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("SparseCoding", data, num_rows)
         zero = torch.zeros((), **kind)
         entries = Flat(zero - 1, zero + 1).expand([self.num_items, self.num_columns]).to_event(2)

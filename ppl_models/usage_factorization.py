@@ -37,10 +37,10 @@ class UsageFactorization:
               x_{nj} \sim \mathrm{Poisson}\Big(\sum_k b_{nk} z_{nk} \phi_{kj}\Big), \qquad \sum_j
               \phi_{kj} = 1
 
-    Absence and an amount of zero have the same likelihood: what tells them apart is the law of the
-    amounts, of which m is estimated. A component that would have to be present in a far smaller
-    amount than in other rows is rather absent, and the price of presence is that of spreading the
-    slab over amounts that the row refutes.
+    Absence and an amount of zero have the same likelihood: what tells them apart is the
+    distribution of the amounts, of which m is estimated. A component that would have to be present
+    in a far smaller amount than in other rows is rather absent, and the price of presence is that
+    of spreading the slab over amounts that the row refutes.
 
     Sites: ``signatures`` :math:`\phi` (K, J), rows on the simplex; ``proportions`` :math:`\pi`
     (K,); ``amounts`` m (K,), mean counts where present; inside the plate ``units``, latent
@@ -54,7 +54,7 @@ class UsageFactorization:
     entries (NaN) drop out. Fits order components by falling expected share of the counts.
 
     The spike and slab is that of Mitchell and Beauchamp (1988, doi:10.1080/01621459.1988.10478694),
-    the Gamma law of activities that of Cemgil (2009, doi:10.1155/2009/785152).
+    the Gamma distribution of activities that of Cemgil (2009, doi:10.1155/2009/785152).
 
     Args:
         num_items, num_components: J and K <= J.
@@ -82,17 +82,17 @@ class UsageFactorization:
         )
 
     def usage(self) -> UsageDescription:
-        """The factorization, as engines see it."""
+        """Description of the factorization for engines."""
         return UsageDescription(
             self.num_items, self.num_components, self.concentration, self.shape, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """As that of :class:`PoissonFactorization`."""
+        """Data as counts; see :meth:`PoissonFactorization.check_data`."""
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        """The generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("UsageFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         num = [self.num_components]

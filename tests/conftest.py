@@ -39,7 +39,7 @@ def unpainted() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_refits() -> Iterator[None]:
-    """Shares of rows classified rightly come from few and short refits: for tests that look for
+    """Shares of rows classified correctly come from few and short refits: for tests that look for
     other things on a page. tests/inspection/test_classification.py has them all.
     """
     with pytest.MonkeyPatch.context() as patch:

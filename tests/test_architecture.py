@@ -20,6 +20,7 @@ PACKAGES = ("inference", "ppl_models")
 # from the lowest floor to the highest: a place may import from its own floor and from those listed
 # before it
 FLOORS: tuple[tuple[str, ...], ...] = (
+    ("ppl_models/data/frames.py",),
     ("ppl_models/parts",),
     ("ppl_models/data",),
     ("ppl_models/descriptions", "ppl_models/sequences", "ppl_models/networks"),
@@ -55,7 +56,7 @@ DATASETS_SEEN_BY = (
 )  # the face brings them on first use
 ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
-    "narwhals": ("ppl_models/parts/frames.py",),
+    "narwhals": ("ppl_models/data/frames.py",),
     "matplotlib": ("inference/plots", "inference/report/page.py"),
     "jinja2": ("inference/report/page.py",),
     "typer": ("inference/cli",),

@@ -14,7 +14,7 @@ from support.answer_tables import ANSWERS
 
 from inference import EM, fit
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
-from ppl_models.parts.validation import ConstantColumnWarning
+from ppl_models.data.tables import ConstantColumnWarning
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.BoundWarning"

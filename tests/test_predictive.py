@@ -68,6 +68,6 @@ def test_little_is_said_of_few_rows_and_of_constant_columns() -> None:
     drawn = np.random.default_rng(0).normal(size=(21, 40, 4))
     drawn[..., 1] = 0.0
     assert check_of(drawn).departures() == ()
-    assert "Nothing stands out" in departures_in_words(check_of(drawn), NAMES)
+    assert "No misfit found" in departures_in_words(check_of(drawn), NAMES)
     drawn[0] += 5.0
     assert "fewer than 20 rows" in departures_in_words(check_of(drawn[:, :10]), NAMES)

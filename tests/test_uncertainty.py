@@ -380,7 +380,7 @@ def test_what_no_data_determine_has_no_standard_error_however_bent_the_likelihoo
     result = fit(row.model, data, EM(max_iterations=200), num_restarts=2, seed=3)
     assert check_information(result).rank == 16
     with pytest.raises(
-        ValueError, match=r"the law of the data does not change along .*proportions\[0\]"
+        ValueError, match=r"the distribution of the data does not change along .*proportions\[0\]"
     ):
         standard_errors(result, data)
 

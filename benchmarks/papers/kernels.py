@@ -32,10 +32,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppl_models.data.tables import as_table, check_complete
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import (
-    as_table,
-    check_complete,
     check_flag,
     check_kind,
     check_number,

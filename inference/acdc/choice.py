@@ -16,10 +16,10 @@ largest number compared is unfinished, and gives way to an earlier one. Where th
 :math:`D_k` falls to :math:`s_k` at the true number, a step as steep as the rows allow, and grows
 with K beyond it: no further step is clear.
 
-What the rule cannot know: one group whose law is wrong looks just like two groups that lie close,
-and when nearly all of several misfits are patched, the last patch takes most of what is left. Where
-that is well above exact noise, a cutoff decides, the misfit that one is ready to live with
-(``select(rho=...)``).
+What the rule cannot know: one group whose distribution is wrong looks just like two groups that lie
+close, and when nearly all of several misfits are patched, the last patch takes most of what is
+left. Where that is well above exact noise, a cutoff decides, the misfit that one is ready to live
+with (``select(rho=...)``).
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def taken_beyond(left: Mapping[int, float], chosen: int) -> tuple[int, float]:
 
     (chosen, 0) if none does.
 
-    Much, where no step was clear, is a slow descent: patches of a wrong law and real components of
-    which none stands out look alike.
+    Much, where no step was clear, is a slow descent: patches of a wrong distribution and real
+    components of which none stands out look alike.
     """
     best = min((k for k in left if k >= chosen), key=lambda k: (left[k], k))
     return best, 1 - left[best] / left[chosen]

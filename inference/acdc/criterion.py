@@ -2,7 +2,7 @@ r"""Accumulated cutoff discrepancy criterion (ACDC) for the number of components
 
 Information criteria add components to mend a wrong likelihood. ACDC asks instead whether the noise
 of each component looks as the model says: with :math:`D_k` the divergence of component k's pooled
-posterior noise from its assumed law,
+posterior noise from its assumed distribution,
 
 .. math:: \hat K(\rho) = \min \arg\min_K \sum_{k \le K} \max(0, D_k - \rho) + \lambda K .
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from inference.acdc.discrepancy import (
 )
 from inference.base.component_noise import NoiseDraws
 from inference.base.drawing import draw
+from inference.base.frames import pd
 from inference.base.structure import component_noise, refused_rows
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
@@ -53,21 +54,16 @@ from inference.structures.registry import structure_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
-MIN_COLUMN = (
-    50  # noises in a column, where columns have different numbers of them; fewer are passed over
-)
+# noises in a column, where columns have different numbers of them; fewer are passed over
+MIN_COLUMN = 50
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
+# fields of a result by number of components
+BY_NUMBER = "raw null_mean null_sd component_discrepancy num_used weights by_column"
 MOST_REDRAWS = 1000  # of rows that a fit refuses
-NUM_RESAMPLES, SETTLED = (
-    40,
-    0.95,
-)  # bootstrap samples of the draws, and the share of them that must agree
+# bootstrap samples of the draws, and the share of them that must agree
+NUM_RESAMPLES, SETTLED = 40, 0.95
 
 
 @dataclass(frozen=True)
@@ -140,8 +136,8 @@ class AcdcResult:
         agreement: K -> share of the single posterior draws by which K would be chosen.
         num_draws: posterior draws that were averaged.
         refitted: whether exact noise was that of refits, which follow their data as the fit follows
-            its own; else estimates are held as known, and a right law may look contradicted where a
-            fit has many activities a row.
+            its own; else estimates are held as known, and a right distribution may look
+            contradicted where a fit has many activities a row.
     """
 
     raw: dict[int, np.ndarray]
@@ -248,22 +244,12 @@ class AcdcResult:
         if not kept or not set(kept) <= set(self.raw):
             raise ValueError(f"among: some of {sorted(self.raw)} were expected, got {kept}")
 
-        def part(values: dict[int, Any]) -> dict[int, Any]:
-            return {k: values[k] for k in kept}
-
-        d, weights = part(self.component_discrepancy), part(self.weights)
-        return replace(
-            self,
-            raw=part(self.raw),
-            null_mean=part(self.null_mean),
-            null_sd=part(self.null_sd),
-            component_discrepancy=d,
-            num_used=part(self.num_used),
-            weights=weights,
-            by_column=part(self.by_column),
-            segments=best_segments(d, weights, self.penalty),
-            agreement={},
-        )
+        parts: dict[str, Any] = {
+            name: {k: getattr(self, name)[k] for k in kept} for name in BY_NUMBER.split()
+        }
+        d, weights = parts["component_discrepancy"], parts["weights"]
+        segments = best_segments(d, weights, self.penalty)
+        return replace(self, **parts, segments=segments, agreement={})
 
     def sensitivity(self) -> dict[float, int]:
         """Return the choice for other shares, from a fifth less to a fifth more.
@@ -275,52 +261,35 @@ class AcdcResult:
 
     def loss(self, num_components: int, rho: float | np.ndarray) -> np.ndarray:
         """The loss of K at the cutoffs, with the penalty."""
-        return loss(
-            self.component_discrepancy[num_components],
-            self.weights[num_components],
-            self.penalty,
-            rho,
-        )
+        discrepancy, weights = self.component_discrepancy[num_components], self.weights
+        return loss(discrepancy, weights[num_components], self.penalty, rho)
 
     @property
     def table(self) -> pd.DataFrame:
         """One row a number of components."""
-        import pandas as pd
-
         rows, left, shares, chosen = [], self.left, self.shares, self.chosen
         for k in sorted(self.raw):
             d = self.component_discrepancy[k]
             widths = [s.width for s in self.segments if s.num_components == k]
             misfit = (self.raw[k] - self.null_mean[k]) > MISFIT * self.null_sd[k]
-            rows.append(
-                {
-                    "num_components": k,
-                    "largest_discrepancy": float(d.max()),
-                    "left": left[k],
-                    "share_taken": shares.get(k, math.nan),
-                    "misfitting": int(misfit.sum()),
-                    "smallest_use": int(self.num_used[k].min()),
-                    "width": sum(widths),
-                    "chosen": k == chosen,
-                }
-            )
+            row = {"num_components": k, "largest_discrepancy": float(d.max()), "left": left[k]}
+            row |= {"share_taken": shares.get(k, math.nan), "misfitting": int(misfit.sum())}
+            row |= {"smallest_use": int(self.num_used[k].min()), "width": sum(widths)}
+            rows.append(row | {"chosen": k == chosen})
         return pd.DataFrame(rows).set_index("num_components")
 
     def to_frame(self) -> pd.DataFrame:
         """One row a component of every K."""
-        import pandas as pd
-
         columns = {
             "raw": self.raw, "null_mean": self.null_mean, "null_sd": self.null_sd,
             "discrepancy": self.component_discrepancy, "num_used": self.num_used,
         }  # fmt: skip
         places = [{"num_components": k, "component": i} for k in sorted(self.raw) for i in range(k)]
-        return pd.DataFrame(
-            [
-                at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()}
-                for at in places
-            ]
-        )
+        rows = [
+            at | {name: v[at["num_components"]][at["component"]] for name, v in columns.items()}
+            for at in places
+        ]
+        return pd.DataFrame(rows)
 
     def plot(self) -> Any:
         """Draw the discrepancy that every K leaves, and the loss against the cutoff."""
@@ -515,13 +484,11 @@ def _values(
             scores = noise.scores[m, :, k][noise.used[m, :, k]]
             if noise.is_partial:
                 for d in range(width):
-                    column = scores[~np.isnan(scores[:, d]), d]
-                    enough = len(column) >= MIN_COLUMN
-                    out[m, k, d] = (
-                        discrepancy.columns(column[:, None])[0] * len(column) / noise.uses[m, k]
-                        if enough
-                        else 0.0
-                    )
+                    column, share = scores[~np.isnan(scores[:, d]), d], 0.0
+                    if len(column) >= MIN_COLUMN:
+                        found = discrepancy.columns(column[:, None])[0]
+                        share = found * len(column) / noise.uses[m, k]
+                    out[m, k, d] = share
             elif len(scores) >= MIN_USE:
                 out[m, k] = discrepancy.columns(scores)
     value = out.mean(-1) if discrepancy.mean else out.sum(-1)
@@ -566,21 +533,10 @@ def _null_fits(
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = drawn_like(fit, table, drawn)
-        yield (
-            simulated,
-            (
-                refit(
-                    fit.model,
-                    simulated,
-                    method=fit.method,
-                    init=fit,
-                    num_restarts=1,
-                    seed=drawn % 2**31,
-                )
-                if calibrate.refit
-                else fit
-            ),
-        )
+        own, again = drawn % 2**31, fit
+        if calibrate.refit:
+            again = refit(fit.model, simulated, fit.method, init=fit, num_restarts=1, seed=own)
+        yield simulated, again
 
 
 def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:

@@ -86,11 +86,8 @@ class KDE:
         half_width = np.sqrt(5.0) * np.maximum(0.9 * spread * n**-0.2, 1.0 / GRID)  # (D,)
         size = GRID if self.periodic else 2 * GRID
         cell = np.minimum((u * GRID).astype(np.int64), GRID - 1)
-        counts = (
-            np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num)
-            .reshape(num, GRID)
-            .astype(float)
-        )
+        counts = np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num)
+        counts = counts.reshape(num, GRID).astype(float)
         if not self.periodic:
             counts = np.concatenate([counts, counts[:, ::-1]], 1)
         distance = np.minimum(np.arange(size), size - np.arange(size)) / GRID
@@ -215,10 +212,7 @@ def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> t
     low = math.floor(place)
     share = place - low
     width = num_columns if discrepancy.joint else 1
-    (m0, s0), (m1, s1) = (
-        _null_entry(discrepancy, low, width),
-        _null_entry(discrepancy, low + 1, width),
-    )
+    (m0, s0), (m1, s1) = (_null_entry(discrepancy, low + i, width) for i in (0, 1))
     mean, sd = m0 + share * (m1 - m0), s0 + share * (s1 - s0)
     if discrepancy.joint or num_columns == 1:
         return mean, sd
@@ -252,7 +246,8 @@ class PlugIn:
     It is :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
 
     Args:
-        num_null: multinomial samples of the component's own law from which the null is estimated.
+        num_null: multinomial samples of the component's own distribution from which the null is
+            estimated.
     """
 
     num_null: int = 50

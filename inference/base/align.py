@@ -28,8 +28,9 @@ class Labels:
     Args:
         name: of the latent site.
         features: parameters (D, ...) -> (D, K, F), what a latent is recognised by.
-        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same laws under other
-            names; new latent l is old latent ``permutation[l]``, then flipped where ``flips[l]``.
+        rename: (parameters (D, ...), permutation (K,), flips (K,)) -> the same distributions under
+            other names; new latent l is old latent ``permutation[l]``, then flipped where
+            ``flips[l]``.
         signs: whether the two values of a latent may change names; its features then change sign.
         kinds: (K,) integers; latents of different kinds are distinct in the model and never
             exchange names.
@@ -106,7 +107,7 @@ def relabel_draws(
 
 
 def _differs(permutations: Tensor, flips: Tensor) -> Tensor:
-    """The draws (D,) that a renaming gives other names."""
+    """Mask of draws (D,) whose labels a renaming changes."""
     return (permutations != torch.arange(permutations.shape[1])).any(-1) | flips.any(-1)
 
 
@@ -136,7 +137,7 @@ def match_all(
 def _renamed(
     params: Params, label: Labels, permutations: Tensor, flips: Tensor, differs: Tensor
 ) -> Params:
-    """Draws that need the same renaming are renamed together."""
+    """Rename draws that need the same renaming together."""
     if not differs.any():
         return params
     codes = torch.cat([permutations, flips.long()], 1)
@@ -229,7 +230,7 @@ def align_labels(
     labels: Sequence[Labels],
     signs: bool = True,
 ) -> Alignment | None:
-    """Align parameters by what latents are recognised by; None where none may change names.
+    """Align parameters by features of their latents; None if none are exchangeable.
 
     Args:
         params: without leading dims; reference: the same sites.
@@ -303,7 +304,7 @@ def match_columns(estimate: Tensor, reference: Tensor, signs: bool = False) -> M
 def matched(
     estimate: Tensor, reference: Tensor, signs: bool | Tensor, forbidden: Tensor | None
 ) -> Matching:
-    """The assignment; a ``forbidden`` pair (K, L) is taken only where no assignment avoids it.
+    """Minimum-cost assignment; a ``forbidden`` pair (K, L) only where none avoids it.
 
     ``signs`` may be by column.
     """

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from inference.base.steps import maximise_free
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem

@@ -85,7 +85,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """Number of the system's error that another error stands for, None for none."""
+    """System error number (errno) behind another error; None for none."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = (
@@ -187,7 +187,7 @@ def refuse_other(path: Path, record: Mapping[str, Any], fingerprint: str) -> Non
 
 
 class Checkpoint:
-    """A running fit on disk.
+    """Checkpoint file of a running fit.
 
     Args:
         path: file to write.
@@ -218,7 +218,7 @@ class Checkpoint:
         )
 
     def load(self, kind: type[State]) -> State | None:
-        """The state on disk, or None if there is none.
+        """Load the state on disk; None if there is none.
 
         Raises:
             ValueError: if the file is damaged or belongs to another fit.

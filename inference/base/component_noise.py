@@ -1,9 +1,10 @@
 r"""Posterior draws of a component's noise, which ACDC compares with its distribution.
 
-A component acts on a row through noise of a known law. Given the data, draws of that noise from its
-posterior, pooled over the rows that use the component, follow that same law if the model is right.
-All noise here is on the scale of independent standard normals, :math:`\Phi^{-1}` of the
-(randomised) probability integral transform: both tails keep their resolution.
+A component acts on a row through noise of a known distribution. Given the data, draws of that noise
+from its posterior, pooled over the rows that use the component, follow that same distribution if
+the model is right. All noise here is on the scale of independent standard normals,
+:math:`\Phi^{-1}` of the (randomised) probability integral transform: both tails keep their
+resolution.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A discrete table: what the plug-in discrepancy needs.
+    """Discrete table of cells for the plug-in discrepancy.
 
     Args:
         weights: expected rows of each component in each distinct row pattern, (K, V).
@@ -55,7 +56,7 @@ class NoiseDraws:
 
     @property
     def is_partial(self) -> bool:
-        """Columns have different numbers of noises to one use."""
+        """Whether columns have different numbers of noises to one use."""
         return self.visits is not None or bool(np.isnan(self.scores[self.used]).any())
 
     @property
@@ -66,7 +67,7 @@ class NoiseDraws:
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:
-    """A numpy generator whose stream the torch generator decides."""
+    """Numpy generator seeded by a torch generator."""
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
 
 
@@ -138,7 +139,7 @@ def poisson_scores(y: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
 def negative_binomial_scores(
     y: np.ndarray, mean: np.ndarray, size: float | np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """As :func:`poisson_scores` for counts of variance mean + mean squared / size."""
+    """Randomised normal scores of counts of variance mean + mean squared / size."""
     from scipy.special import betainc
 
     mean = np.maximum(mean, 0.0)
@@ -189,8 +190,8 @@ def gaussian_split(
     r"""Noise of each component given their sum, in units of its own scale.
 
     With shares :math:`v_k = \sigma_k^2 / \sum \sigma^2`, :math:`y_k - \mu_k = v_k r + (e_k - v_k
-    \sum_j e_j)`, :math:`e_k \sim N(0, \sigma_k^2)`: the conditional law of independent normals
-    given their sum, in one shot.
+    \sum_j e_j)`, :math:`e_k \sim N(0, \sigma_k^2)`: the conditional distribution of independent
+    normals given their sum, in one shot.
 
     Args:
         residual: r, (N, D); scales: standard deviations, (K, D).

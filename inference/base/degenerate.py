@@ -1,4 +1,4 @@
-"""Values of a latent that no row uses, or that no row tells apart."""
+"""Unused and indistinguishable values of a latent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COPIES = 1e-3  # symmetrised Kullback-Leibler divergence below which two compone
 def shared_values(
     probabilities: Tensor, what: str, first: int = 0, weights: Tensor | None = None
 ) -> tuple[str, ...]:
-    """Values of a latent that no row uses, or that no row tells apart, in words.
+    """Unused or indistinguishable values of a latent, in words.
 
     Args:
         probabilities: posterior of each value, (N, K).
@@ -40,7 +40,7 @@ def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
-    r"""As :func:`shared_values`, from sums over rows.
+    r"""Unused or indistinguishable values of a latent, in words, from sums over rows.
 
     With posteriors :math:`r_{nk}` and :math:`n_k = \sum_n r_{nk}`, the symmetrised Kullback-Leibler
     divergence of the components k and l of the data is estimated by :math:`\sum_n (r_{nk}/n_k -

@@ -37,7 +37,7 @@ class DrawSteps(Protocol):
         ...
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
-        """(1 - rate) old + rate new."""
+        """Running average: (1 - rate) old + rate new."""
         ...
 
     def maximise(self, averages: Averages, params: Params) -> Params:

@@ -33,15 +33,15 @@ def draw(picture: str, *args: Any, **settings: Any) -> Any:
 
 
 def ask(module: str, question: str, *args: Any, **settings: Any) -> Any:
-    """Ask a public module by name, as in ``ask("report", "write_report", fit, data, path)``."""
+    """Call a function of a public module by name: ``ask("report", "write_report", fit, ...)``."""
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), question)(*args, **settings)
 
 
 class Answer(Told):
-    """A record that says its answer at a prompt, and on a page of its own."""
+    """Protocol of a record with an answer in text and on a page of its own."""
 
     def report(self, path: str | Path) -> Path:
-        """One page in HTML, the verdict first; see :func:`inference.report.write_choice_report`.
+        """Write one page in HTML; see :func:`inference.report.write_choice_report`.
 
         The file is replaced if it exists.
         """

@@ -34,7 +34,8 @@ class Scan:
 
     Args:
         synchronous: draw every latent given the *previous* values of all others. Not a Gibbs
-            sampler: its stationary law is not the posterior. It is what the published SAEM does.
+            sampler: its stationary distribution is not the posterior. It is what the published SAEM
+                does.
         backwards: visit the latents in the opposite order: the time reversal of the chain.
         forced: values that the draws must take, so that their chances give the probability of that
             move.
@@ -64,7 +65,7 @@ class Gibbs(Protocol):
     """Gibbs chain on the latents of all rows for R parameter values; latents (R, K, N) by site."""
 
     def begin(self, params: Params, generator: torch.Generator) -> Latents:
-        """A state to start from: a draw from the prior."""
+        """Initial state of the chain: a draw from the prior."""
         ...
 
     def sweep(
@@ -92,7 +93,7 @@ def uniform_like(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def drawn_bits(chances: Tensor, generator: torch.Generator) -> Tensor:
-    """Bernoulli draws by these chances."""
+    """Bernoulli draws with given probabilities."""
     return (uniform_like(chances, generator) < chances).to(chances.dtype)
 
 

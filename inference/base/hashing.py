@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppl_models.data.frames import is_frame
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 KNOWN = {"ppl_models", "inference", "pyro", "torch", "numpy", *sys.stdlib_module_names}
 UNSAID = {  # of a class: what Python and dataclasses write of themselves
@@ -56,7 +58,7 @@ UNSAID = {  # of a class: what Python and dataclasses write of themselves
 
 
 def digest_of(value: Any, name: str, skip_fitted: bool = False) -> str:
-    """A digest of a value: equal for equal code and contents.
+    """Digest of a value, equal for equal code and contents.
 
     Args:
         value: numbers, texts, arrays, tensors, containers, records, functions, modules and objects
@@ -75,7 +77,7 @@ def digest_of(value: Any, name: str, skip_fitted: bool = False) -> str:
 
 
 class _Digest:
-    """One walk through a value.
+    """Recursive digest of one value.
 
     Everything written is a tag and its length, so that no two values write the same.
     """
@@ -88,7 +90,7 @@ class _Digest:
         self.kept: list[Any] = []  # an id is only one as long as its object lives
 
     def by_name(self, module: str | None) -> bool:
-        """Definitions of a module count by name, not by code."""
+        """Whether definitions of a module count by name, not by code."""
         top = (module or "builtins").partition(".")[0]
         return _is_installed(top) and (top != self.home or top in KNOWN)
 
@@ -166,7 +168,7 @@ class _Digest:
                 len(value),
                 *sorted(digest_of(part, f"{where}: a member", self.skip_fitted) for part in value),
             )
-        elif hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        elif is_frame(value):
             self._items(
                 "frame", [np.asarray(value.columns), np.asarray(getattr(value, "index", ()))], where
             )
@@ -225,7 +227,7 @@ class _Digest:
             self.add(part, f"{where}[{key!r}]" if isinstance(key, str | int) else where)
 
     def _owner(self, value: Any, where: str) -> None:
-        """The class of a container, and what a subclass holds beside the items."""
+        """Digest the class of a container, and what a subclass holds beside the items."""
         if type(value) not in (dict, list):
             self.add(type(value), f"{where}: its class")
             own = getattr(value, "__dict__", {})
@@ -323,7 +325,7 @@ class _Digest:
                 self.add(constant, where)
 
     def _globals(self, code: types.CodeType, names: dict[str, Any], where: str) -> None:
-        """The module's variables that code reads, each by its contents."""
+        """Digest the module's variables that code reads, each by its contents."""
         for name in sorted(set(_read_names(code))):
             if name in names:
                 self.word("global", name)
@@ -333,7 +335,7 @@ class _Digest:
                 self._named(sys.modules[name], code, f"{where}: the module {name!r}")
 
     def _named(self, value: Any, code: types.CodeType, where: str) -> None:
-        """A global; of a module of the user's own, what the code takes from it."""
+        """Digest a global; of a module of the user's own, what the code takes from it."""
         if not isinstance(value, types.ModuleType) or self.by_name(value.__name__):
             self.add(value, where)
             return
@@ -346,7 +348,7 @@ class _Digest:
 
 
 def plain_bytes(value: Tensor) -> memoryview:
-    """The numbers of a dense tensor on the CPU as bytes, in order, whatever its strides."""
+    """Bytes of a dense CPU tensor's numbers in order, whatever its strides."""
     if value.is_contiguous():
         flat = value.as_strided(
             (value.numel(),), (1,)
@@ -361,7 +363,7 @@ def plain_bytes(value: Tensor) -> memoryview:
 
 @functools.cache
 def _is_installed(top: str) -> bool:
-    """Package of Python, this library or below it, or otherwise installed."""
+    """Whether a package is Python's, this library's or otherwise installed."""
     if (
         top == "__main__"
     ):  # a user's code, though an installed program (pytest, a kernel) may have started it
@@ -399,7 +401,7 @@ def _all_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _holds(kind: type) -> bool:
-    """Class whose objects keep their contents in attributes that Python shows."""
+    """Whether objects of a class keep their contents in attributes that Python shows."""
     return kind.__dictoffset__ != 0 or any("__slots__" in base.__dict__ for base in kind.__mro__)
 
 

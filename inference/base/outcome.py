@@ -16,7 +16,7 @@ from ppl_models.parts.repr import shows_briefly
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class PenaltyChoice:
-    """Penalties that a choice was made among: C unshrunken refits of penalised graphs.
+    """Grid of C penalties, each graph refitted without shrinkage, and the choice.
 
     Args:
         penalties: the candidates.
@@ -37,12 +37,12 @@ class PenaltyChoice:
 
     @property
     def chosen(self) -> Any:
-        """The penalty whose graph was kept."""
+        """Penalty of the graph that was kept."""
         return self.penalties[int(self.penalty[self.best])]
 
     @property
     def table(self) -> Any:
-        """One line a refit, as a data frame."""
+        """Data frame with one line a refit."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -104,7 +104,7 @@ class Outcome:
     objective_left: Tensor | None = None
 
     def left_in_words(self) -> str:
-        """Gain that is left for the best restart, in words, where it did not converge."""
+        """Remaining gain of the best restart in words, where it did not converge."""
         best = int(self.objective.nan_to_num(-math.inf).argmax())
         left = math.nan if self.objective_left is None else float(self.objective_left[best])
         if bool(self.converged[best]) or not math.isfinite(left):
@@ -116,7 +116,7 @@ class Outcome:
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit stopped before it converged."""
+    """Warning: a fit stopped before it converged."""
 
 
 class BoundWarning(UserWarning):
@@ -128,7 +128,7 @@ class DegenerateWarning(UserWarning):
 
 
 class RowsWarning(UserWarning):
-    """Rows were left out of a fit, or sizes out of a comparison that have too few rows."""
+    """Warning: rows left out of a fit, or sizes out of a comparison for too few rows."""
 
 
 class StartsWarning(UserWarning):

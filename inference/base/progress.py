@@ -34,7 +34,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """Says nothing."""
+    """Progress that reports nothing."""
 
     def update(
         self, iteration: int, objective: float, active: int, gap: float | None = None
@@ -47,7 +47,7 @@ class NoProgress:
 
 
 class TimeLeft:
-    r"""When work will end.
+    r"""Time left of iterative work, from the rate of convergence.
 
     Engines that stop when a change is small shrink it by about the same factor in every iteration,
     so that :math:`\log` gap falls along a line; the line through the latest iterations says where
@@ -66,7 +66,7 @@ class TimeLeft:
         self._active = 0
 
     def saw(self, iteration: int, active: int, gap: float | None, now: float) -> None:
-        """Take in an iteration; one that falls, or more restarts than before, is a new run."""
+        """Record an iteration; one that falls, or has more restarts, begins a new run."""
         if self._seen and (iteration <= self._seen[-1][0] or active > self._active):
             self._seen.clear()
         self._active = active
@@ -105,7 +105,7 @@ class TimeLeft:
         return max(0.0, (last - now) * (ended - began) / (now - first))
 
     def text(self) -> str:
-        """The above in words; "" if unknown."""
+        """Time left in words; "" if unknown."""
         seconds = self.seconds()
         if seconds is None:
             return ""
@@ -113,7 +113,7 @@ class TimeLeft:
 
 
 def in_words(seconds: float) -> str:
-    """A time in one unit that suits it."""
+    """Duration in words, in one unit that suits it."""
     for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 3 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -121,7 +121,7 @@ def in_words(seconds: float) -> str:
 
 
 class RichProgress:
-    """A bar on a terminal; elsewhere (a file, a pipe) one line a minute and one at the end.
+    """Progress bar on a terminal; elsewhere one line a minute and one at the end.
 
     Args:
         label: what is being done.

@@ -33,7 +33,7 @@ class Steps(Protocol[S]):
 
     @property
     def known_sites(self) -> frozenset[str]:
-        """Parameters that the data give whatever the others are, which one M-step settles."""
+        """Sites fixed by the data alone, which one M-step settles."""
         return frozenset()
 
     def e_step(self, params: Params) -> EStep[S]:
@@ -105,7 +105,7 @@ class GenericSteps(Steps[FactorPosteriors]):
         )
         local = self.program.log_prior_local(
             params
-        ).detach()  # estimated beside the parameters: their law is a prior
+        ).detach()  # estimated beside the parameters: their distribution is a prior
         return EStep(posteriors, posteriors.log_marginal - local, posteriors.log_prior + local)
 
     def m_step(self, statistics: FactorPosteriors, params: Params) -> Params:
@@ -188,7 +188,7 @@ class RunningSum(Generic[S]):
         self._sums: list[tuple[int, S]] = []  # of how many parts, fewer from sum to sum
 
     def add(self, part: S) -> None:
-        """Take one more part."""
+        """Add the statistics of one more part."""
         number = 1
         while self._sums and self._sums[-1][0] == number:
             _, before = self._sums.pop()
@@ -196,7 +196,7 @@ class RunningSum(Generic[S]):
         self._sums.append((number, part))
 
     def total(self) -> S:
-        """The sum of all parts, of which there is at least one."""
+        """Sum of all parts so far, at least one."""
         return add_statistics([part for _, part in self._sums])
 
 
@@ -234,7 +234,7 @@ def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> 
 def maximise_free(
     program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int
 ) -> Params:
-    """L-BFGS on the unconstrained parameters; a restart that does not gain keeps its parameters.
+    """Maximise by L-BFGS, unconstrained; a restart that does not gain stays.
 
     Args:
         program: whose parameters they are.
@@ -287,5 +287,5 @@ SET = "data set"  # entry beside the parameters
 
 
 def without_set(params: Params) -> Params:
-    """The parameters alone."""
+    """Parameters without the entry that names their data set."""
     return {name: value for name, value in params.items() if name != SET}

@@ -29,11 +29,10 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
-from inference.programs.data import checks_data
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
 from inference.programs.sites import MAX_SUMMED, is_large
-from inference.programs.tables import first_row, first_tensor
+from ppl_models.data.tables import checks_data, first_row, first_tensor
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.repr import shows_briefly
@@ -83,7 +82,7 @@ def open_sites(structure: Structure, program: Program) -> tuple[str, ...]:
 
 
 def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
-    """Those of a user's program: the library's own families have samplers for theirs."""
+    """Continuous latents of a user's program; the library's own have samplers."""
     return () if program.is_own else open_sites(structure, program)
 
 
@@ -103,7 +102,7 @@ def refuse_open_sites(caller: str, structure: Structure, program: Program) -> No
 
 
 class Capability(enum.Enum):
-    """Rows that the engines of a model can do with."""
+    """Forms of rows that the engines of a model support."""
 
     WEIGHTS = "steps of EM count rows by weights"
     BLOCKS = "EM needs no more than sums over rows, so that they may come block by block"
@@ -111,7 +110,7 @@ class Capability(enum.Enum):
 
 
 class Structure:
-    """A model of which nothing is known but its program.
+    """Structure of a model; the base answers for any program.
 
     Subclasses override what their description allows.
 
@@ -143,7 +142,7 @@ class Structure:
 
     @property
     def num_given(self) -> int:
-        """Columns at the end of a table that are given and not drawn, such as labels of groups."""
+        """Number of trailing columns that are given, not drawn, such as group labels."""
         return 0
 
     @property
@@ -163,7 +162,7 @@ class Structure:
 
     @property
     def root(self) -> Root | None:
-        """The law of the deepest of these layers."""
+        """Distribution of the deepest of these layers."""
         return None
 
     def observed_sites(self) -> tuple[str, ...]:
@@ -179,11 +178,11 @@ class Structure:
         return self.model
 
     def standard(self, problem: Problem) -> Standard | None:
-        """The problem in units in which engines work best; None for those of the data."""
+        """Problem in the units in which engines work best; None for those of the data."""
         return None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params | None:
-        """Parameters to start from, (R, ...); None for values near zero, unconstrained.
+        """Starting parameters, (R, ...); None for values near zero, unconstrained.
 
         Args:
             problem: model and data.
@@ -193,7 +192,7 @@ class Structure:
         return None
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Reasons, in words, why a solution is no proper optimum; () if none.
+        """Reasons, in words, why a solution is degenerate; () if it is not.
 
         Such restarts rank behind all others.
 
@@ -254,7 +253,7 @@ class Structure:
             return log_likelihood, log_likelihood + program.log_prior(params).double().cpu()
 
     def canonical(self, params: Params) -> Params:
-        """The same law under the library's convention for labels and signs."""
+        """Equivalent parameters under the convention for labels and signs."""
         return params
 
     def align(
@@ -385,14 +384,14 @@ class Method(Protocol):
 
 
 def is_method(value: Any) -> bool:
-    """Engine instance, and not the class of one."""
+    """Whether a value is an engine's instance, and not its class."""
     return not isinstance(value, type) and callable(getattr(value, "run", None))
 
 
 @shows_briefly
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """A model with checked data: what engines are given.
+    """Problem of an engine: a model with its checked data.
 
     Args:
         model: the program.
@@ -432,7 +431,7 @@ class Problem:
         return self.once("program", traced)
 
     def once(self, name: str, make: Callable[[], S]) -> S:
-        """A value made of model, data and weights, the same for copies that share all three.
+        """Cached value of model, data and weights, shared by copies that have all three.
 
         Args:
             name: of the value; make: called where it is not there yet.
@@ -490,7 +489,7 @@ class Problem:
         )
 
     def fingerprint(self, method: Any, start: Params) -> str:
-        """A digest of model, data, method, start and seed, by their code and contents.
+        """Digest of model, data, method, start and seed, by their code and contents.
 
         Raises:
             ValueError: naming a part of the program, the data or the method whose contents cannot
@@ -509,7 +508,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Standard:
-    """A problem in other units of its columns.
+    """Standardised problem: the same in other units of its columns.
 
     Args:
         problem: model and data in these units.
@@ -589,7 +588,7 @@ def check_method(structure: Structure, method: Any) -> None:
 
 @functools.singledispatch
 def check_start(structure: Structure, params: Params) -> None:
-    """Refuse a user's parameters, inside their supports, from which no engine gets away.
+    """Refuse starting parameters, inside their supports, that no engine can leave.
 
     Raises:
         ValueError: naming the site.
@@ -598,7 +597,7 @@ def check_start(structure: Structure, params: Params) -> None:
 
 @functools.singledispatch
 def can_sum_out(structure: Structure, program: Program) -> bool:
-    """Latents of a row can be summed over: no site has too many values."""
+    """Whether the latents of a row can be summed out: no site has too many values."""
     return not is_large(program.sites)
 
 
@@ -612,7 +611,7 @@ def component_noise(
 
 @functools.singledispatch
 def refused_rows(structure: Structure, data: Any) -> Tensor | None:
-    """Rows that a fit refuses and the model may draw, bool (N,), or None.
+    """Mask of rows (N,) that a fit refuses and the model may draw, or None.
 
     None if there are none.
     """
@@ -627,7 +626,7 @@ def numeric_items(structure: Structure, items: Sequence[str]) -> list[str]:
 
 @functools.singledispatch
 def threshold_labels(structure: Structure, items: Sequence[str]) -> list[str]:
-    """Names of what lies between the categories of ordinal items."""
+    """Names of the thresholds of ordinal items."""
     return []
 
 
@@ -723,7 +722,7 @@ def singular_values(structure: Structure, problem: Problem, depth: int, num_valu
 
 @functools.singledispatch
 def check_rank(structure: Structure, problem: Problem) -> None:
-    """Refuse more latents than the data could tell apart, where there is such a bound.
+    """Refuse more latents than the data can identify, where there is such a bound.
 
     Raises:
         ValueError: for a layer with more latents than the rank of its centred children.

@@ -31,7 +31,7 @@ from inference.causal.pdags import Pdag, extension_of, meek_closure, parents_rev
 from inference.causal.scores import Found, Score, Search, SetScores, score_rule
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import check_number
 
 MOST_DOUBTS = 12  # that a text spells out
 # an arrow with a smaller probability is left open, an edge with a smaller one is in doubt
@@ -135,11 +135,12 @@ class CausalReport:
                 triple.is_collider or self._points_through(triple) or self._speaks_against(triple)
             ):
                 out.append(self._triple_doubt(triple))
-        why = "It was too little for the score."
+        why = "It is too small for the score to add the edge."
         why = why if self.searched == self.graph else "Graphs without it are more probable."
         out += [
             f"The graph has no edge between {names[found.first]} and {names[found.second]}, but the"
-            f" table says otherwise: {_shown(found, names)} (p = {found.p_value:.2g}). {why}"
+            f" table of profiles shows a dependence: {_shown(found, names)} (p ="
+            f" {found.p_value:.2g}). {why}"
             for found in (claim.dependence for claim in self.independences if claim.strained)
         ]
         return (*out, *self._improbable())
@@ -319,8 +320,7 @@ def discover(
     num_attributes = len(checked).bit_length() - 1
     labels = as_names(owner, names, num_attributes)
     for name, value in (("level", level), ("confidence", confidence)):
-        if not (is_number(value) and 0 < value < 1):
-            raise ValueError(f"{owner}: {name} must lie in (0, 1), got {value!r}")
+        check_number(owner, name, value, "lie in (0, 1)", above=0, below=1)
     rule, way = score_rule(owner, score), search_way(owner, search, num_attributes)
     probabilities = None
     if draws is not None:

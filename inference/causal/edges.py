@@ -24,6 +24,7 @@ the spread of the tables shows.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,23 +102,16 @@ def all_classes(num_attributes: int) -> Classes:
         ValueError: for more than five attributes.
     """
     parents = all_dags(num_attributes)
-    arrow = [
-        [(parents[:, j] >> i & 1).astype(bool) for j in range(num_attributes)]
-        for i in range(num_attributes)
-    ]
+    nodes = range(num_attributes)
+    arrow = [[(parents[:, j] >> i & 1).astype(bool) for j in nodes] for i in nodes]
     key = np.zeros(len(parents), dtype=np.int64)
     place = 0
-    for i in range(num_attributes):
-        for k in range(i + 1, num_attributes):
-            joined = arrow[i][k] | arrow[k][i]
-            marks = [joined] + [
-                arrow[i][j] & arrow[k][j] & ~joined
-                for j in range(num_attributes)
-                if j not in (i, k)
-            ]
-            for mark in marks:
-                key |= mark.astype(np.int64) << place
-                place += 1
+    for i, k in itertools.combinations(nodes, 2):
+        joined = arrow[i][k] | arrow[k][i]
+        others = [arrow[i][j] & arrow[k][j] & ~joined for j in nodes if j not in (i, k)]
+        for mark in (joined, *others):
+            key |= mark.astype(np.int64) << place
+            place += 1
     _, first, of_dag, size = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
@@ -267,10 +261,10 @@ class EdgeProbabilities:
 
     def of(self, graph: Cpdag) -> float:
         """The probability of a CPDAG; NaN where it is not among ``classes``."""
-        return next(
-            (share for other, share in self.classes if np.array_equal(other.matrix, graph.matrix)),
-            float("nan"),
-        )
+        for other, share in self.classes:
+            if np.array_equal(other.matrix, graph.matrix):
+                return share
+        return float("nan")
 
     @property
     def median(self) -> Cpdag:
@@ -290,10 +284,8 @@ class EdgeProbabilities:
         tables = "one table" if self.num_tables == 1 else f"{self.num_tables:,} tables"
         lines = [f"Probabilities over {over}, {tables} worth {self.num_rows:,.0f} rows:"]
         pairs = [(i, j) for i in range(len(self.names)) for j in range(i + 1, len(self.names))]
-        shown = sorted(
-            (pair for pair in pairs if self.adjacent[pair] >= 0.01),
-            key=lambda pair: -self.adjacent[pair],
-        )
+        likely = [pair for pair in pairs if self.adjacent[pair] >= 0.01]
+        shown = sorted(likely, key=lambda pair: -self.adjacent[pair])
         for i, j in shown:
             one, two = self.names[i], self.names[j]
             lines.append(
@@ -428,12 +420,8 @@ def search_way(owner: str, search: Any, num_attributes: int) -> Search:
 def _set_scores(tables: np.ndarray, num_rows: float, score: Score) -> np.ndarray:
     """F of every set for every table, (B, 2^K)."""
     step = max(1, CHUNK // tables.shape[1])
-    return np.concatenate(
-        [
-            all_set_scores(tables[start : start + step], num_rows, score)
-            for start in range(0, len(tables), step)
-        ]
-    )
+    parts = [tables[start : start + step] for start in range(0, len(tables), step)]
+    return np.concatenate([all_set_scores(part, num_rows, score) for part in parts])
 
 
 def _class_shares(sets: np.ndarray, member: np.ndarray) -> np.ndarray:

@@ -68,9 +68,8 @@ class ExactSearch:
         known: dict[tuple[int, ...], Pdag] = {}
         found = []
         for start in range(0, len(tables), size):
-            for parents in _Programme(
-                tables[start : start + size], num_rows, score, self.max_parents
-            ).parents():
+            part = tables[start : start + size]
+            for parents in _Programme(part, num_rows, score, self.max_parents).parents():
                 if parents not in known:
                     known[parents] = class_of(parents)
                 found.append(known[parents])

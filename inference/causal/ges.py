@@ -137,9 +137,8 @@ def _turned_arrows(
         gain = scores.local(y, without | 1 << x) - scores.local(y, without) + lost
         if gain < least or not all_adjacent(clique, adjacent):
             continue
-        if semi_directed_path(
-            children, lines, y, x, (clique | lines[x]) & ~(1 << x), not_first=1 << x
-        ):
+        blocked = (clique | lines[x]) & ~(1 << x)
+        if semi_directed_path(children, lines, y, x, blocked, not_first=1 << x):
             continue
         own = list(parents)
         own[x] &= ~(1 << y)
@@ -242,11 +241,7 @@ class GES:
 
     def _climb(self, scores: SetScores) -> tuple[Pdag, int]:
         graph = Pdag((0,) * scores.num_attributes, (0,) * scores.num_attributes)
-        phases: tuple[Callable[[Pdag, SetScores, float], Iterator[Step]], ...] = (
-            insertions,
-            deletions,
-        )
-        phases = (*phases, turnings) if self.turning else phases
+        phases = [insertions, deletions, *([turnings] if self.turning else [])]
         tied, moved = 0, True
         while moved:
             moved = False

@@ -18,10 +18,8 @@ from inference.causal.pdags import (
     Pdag,
     class_of,
     extension_of,
-    mask_of,
     masks_of_columns,
     matrix_of_columns,
-    meek_closure,
     members,
     order_of,
 )
@@ -130,25 +128,6 @@ def real_numbers(owner: str, values: Any, name: str) -> np.ndarray:
     return array
 
 
-def as_attributes(
-    owner: str, num_attributes: int, first: Any, second: Any, given: Any
-) -> tuple[int, int, tuple[int, ...]]:
-    """Two attributes and those given, all different, from 0 to K - 1; else a ValueError."""
-    others = _entries(given)
-    asked = [first, second, *(others or ())]
-    if (
-        others is None
-        or not all(is_integer(k, least=0) and k < num_attributes for k in asked)
-        or len(set(asked)) != len(asked)
-    ):
-        shown = given if others is None else others
-        raise ValueError(
-            f"{owner}: different attributes from 0 to {num_attributes - 1} were expected, got"
-            f" {first!r}, {second!r} given {shown!r}"
-        )
-    return int(first), int(second), tuple(map(int, others))
-
-
 def check_graph_matrix(owner: str, graph: Any, name: str = "graph") -> np.ndarray:
     """A graph as a boolean matrix (K, K), else a ValueError that says what came."""
     matrix = real_numbers(owner, graph.matrix if isinstance(graph, Cpdag) else graph, name)
@@ -245,11 +224,6 @@ def cpdag_of(dag: Any, names: Sequence[str] | None = None) -> Cpdag:
     )
 
 
-def meek(graph: Any) -> np.ndarray:
-    """Orient all arrows that Meek's four rules (1995, UAI 11) force, bool (K, K)."""
-    return meek_closure(pdag_of(check_graph_matrix("meek", graph))).matrix
-
-
 def consistent_extension(graph: Any) -> np.ndarray:
     """DAG with the skeleton, arrows and v-structures of a graph, bool (K, K).
 
@@ -268,13 +242,6 @@ def consistent_extension(graph: Any) -> np.ndarray:
     return matrix_of_columns(parents)
 
 
-def skeleton(graph: Any) -> np.ndarray:
-    """Adjacency of attributes, bool (K, K), symmetric."""
-    matrix = check_graph_matrix("skeleton", graph)
-    joined: np.ndarray = matrix | matrix.T
-    return joined
-
-
 def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
     """(i, j, k) with i -> j <- k, i < k not adjacent, ascending."""
     matrix = check_graph_matrix("v_structures", graph)
@@ -284,55 +251,6 @@ def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
         into = np.flatnonzero(arrows[:, j])
         found += [(int(i), j, int(k)) for i in into for k in into if i < k and not joined[i, k]]
     return tuple(sorted(found))
-
-
-def markov_equivalent(first: Any, second: Any) -> bool:
-    """Equivalence of two DAGs: same skeleton and v-structures (Verma and Pearl 1990)."""
-    one, two = (
-        check_dag("markov_equivalent", first, "first"),
-        check_dag("markov_equivalent", second, "second"),
-    )
-    _check_same_size("markov_equivalent", one, two)
-    return bool(np.array_equal(one | one.T, two | two.T)) and v_structures(one) == v_structures(two)
-
-
-def moral_graph(dag: Any) -> np.ndarray:
-    """Moral graph: adjacent attributes and those with a common effect, bool (K, K)."""
-    matrix = check_dag("moral_graph", dag).astype(np.int64)
-    moral: np.ndarray = (matrix + matrix.T + matrix @ matrix.T) > 0
-    np.fill_diagonal(moral, False)
-    return moral
-
-
-def d_separated(dag: Any, first: int, second: int, given: Sequence[int] = ()) -> bool:
-    """D-separation of two attributes given others (Lauritzen et al. 1990).
-
-    No path joins them in the moral graph of their ancestors.
-
-    Raises:
-        ValueError: for a matrix that is no DAG, or attributes that are no attributes or not all
-            different.
-    """
-    matrix = check_dag("d_separated", dag)
-    first, second, given = as_attributes("d_separated", len(matrix), first, second, given)
-    parents = masks_of_columns(matrix)
-    kept = new = mask_of((first, second, *given))
-    while new:
-        new = mask_of(i for j in members(new) for i in members(parents[j])) & ~kept
-        kept |= new
-    inside = members(kept)
-    around = dict(
-        zip(inside, masks_of_columns(moral_graph(matrix[np.ix_(inside, inside)])), strict=True)
-    )
-    blocked = mask_of(inside.index(k) for k in given)
-    goal = inside.index(second)
-    seen = new = 1 << inside.index(first)
-    while new:
-        new = (
-            mask_of(i for j in members(new) for i in members(around[inside[j]])) & ~seen & ~blocked
-        )
-        seen |= new
-    return not seen >> goal & 1
 
 
 def _check_same_size(owner: str, one: np.ndarray, two: np.ndarray) -> None:
@@ -349,21 +267,10 @@ def shd(first: Any, second: Any) -> int:
     Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow
     counts once.
     """
-    one, two = (
-        check_graph_matrix("shd", first, "first"),
-        check_graph_matrix("shd", second, "second"),
-    )
+    one = check_graph_matrix("shd", first, "first")
+    two = check_graph_matrix("shd", second, "second")
     _check_same_size("shd", one, two)
     differs = (one != two) | (one != two).T
-    return int(np.triu(differs, 1).sum())
-
-
-def shd_lenient(cpdag: Any, dag: Any) -> int:
-    """Distance of a CPDAG from the true DAG, a line over a true arrow counting as right."""
-    one, two = check_graph_matrix("shd_lenient", cpdag, "cpdag"), check_dag("shd_lenient", dag)
-    _check_same_size("shd_lenient", one, two)
-    lines = one & one.T & (two | two.T)
-    differs = ((one != two) | (one != two).T) & ~lines
     return int(np.triu(differs, 1).sum())
 
 
@@ -394,10 +301,8 @@ def compare_graphs(found: Any, truth: Any) -> GraphComparison:
         found: the estimated graph.
         truth: the reference.
     """
-    one, two = (
-        check_graph_matrix("compare_graphs", found, "found"),
-        check_graph_matrix("compare_graphs", truth, "truth"),
-    )
+    one = check_graph_matrix("compare_graphs", found, "found")
+    two = check_graph_matrix("compare_graphs", truth, "truth")
     distance = shd(one, two)
     ours, theirs = np.triu(one | one.T), np.triu(two | two.T)
     common = ours & theirs

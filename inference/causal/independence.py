@@ -121,11 +121,8 @@ def _noncentralities(statistic: float, degrees: int, tail: float) -> tuple[float
     degrees = max(degrees, 1)
     typical = max(statistic, float(degrees))
     if typical > LARGE:
-        reach = float(ndtri(1 - tail))
-        low, high = (
-            (math.sqrt(typical) - reach) ** 2 - (degrees - 1),
-            (math.sqrt(typical) + reach) ** 2 - (degrees - 1),
-        )
+        reach, root = float(ndtri(1 - tail)), math.sqrt(typical)
+        low, high = ((root + sign * reach) ** 2 - (degrees - 1) for sign in (-1, 1))
         return max(0.0, low), max(0.0, high)
     return _solve(statistic, degrees, 1 - tail), _solve(typical, degrees, tail)
 
@@ -228,85 +225,67 @@ def strengths(
         )
     place = {k: at for at, k in enumerate(order)}
     adjacent = graph.adjacent
+    table = _Table(marginals, num_rows, level, confidence)
     edges, triples, missing = [], [], []
     for i, k in itertools.combinations(range(len(parents)), 2):
         late = max(i, k, key=lambda node: place[node])
         if adjacent[i] >> k & 1:
             others = parents[late] & ~(1 << i) & ~(1 << k)
-            direct = dependence(marginals, num_rows, i, k, others, confidence)
-            weakest = _weakest(marginals, num_rows, i, k, adjacent, confidence, direct)
+            direct = table.of(i, k, others)
+            weakest = table.weakest(i, k, adjacent, direct)
             edges.append(EdgeStrength((i, k), direct, weakest, weakest.p_value > level))
             continue
         # late is independent of what is not below it
-        apart = dependence(marginals, num_rows, i, k, parents[late], confidence)
+        apart = table.of(i, k, parents[late])
         missing.append(IndependenceClaim(apart, apart.p_value < level))
         for j in members(adjacent[i] & adjacent[k]):
-            triples.append(
-                _triple(
-                    marginals,
-                    num_rows,
-                    (i, j, k),
-                    parents[late] & ~(1 << j),
-                    parents,
-                    level,
-                    confidence,
-                )
-            )
+            triples.append(table.triple((i, j, k), parents[late] & ~(1 << j), parents[j]))
     return tuple(edges), tuple(triples), tuple(missing)
 
 
-def _weakest(
-    marginals: Marginals,
-    num_rows: float,
-    i: int,
-    k: int,
-    adjacent: list[int],
-    confidence: float,
-    direct: Dependence,
-) -> Dependence:
-    """Dependence with the largest p-value given sets next to either, smaller sets first."""
-    near = [members(adjacent[own] & ~(1 << other)) for own, other in ((i, k), (k, i))]
-    looked: set[int] = set()
-    weakest = direct
-    for size in range(max(len(own) for own in near) + 1):
-        for own in near:
-            for chosen in itertools.combinations(own, size):
-                given = mask_of(chosen)
-                if given in looked or len(looked) >= MOST_SETS:
-                    continue
-                looked.add(given)
-                found = dependence(marginals, num_rows, i, k, given, confidence)
-                if found.degrees and (found.p_value, -found.statistic) > (
-                    weakest.p_value,
-                    -weakest.statistic,
-                ):
-                    weakest = found
-    return weakest
+@dataclass(frozen=True)
+class _Table:
+    """A table, what it is worth in rows, and the tests that are made of it."""
 
+    marginals: Marginals
+    num_rows: float
+    level: float
+    confidence: float
 
-def _triple(
-    marginals: Marginals,
-    num_rows: float,
-    triple: tuple[int, int, int],
-    given: int,
-    parents: tuple[int, ...],
-    level: float,
-    confidence: float,
-) -> TripleStrength:
-    i, j, k = triple
-    is_collider = bool(parents[j] >> i & parents[j] >> k & 1)
-    without = dependence(marginals, num_rows, i, k, given, confidence)
-    within = dependence(marginals, num_rows, i, k, given | 1 << j, confidence)
-    sign = 1 if is_collider else -1
-    margin = sign * (within.information - without.information)
-    reach = float(ndtri(0.5 + confidence / 2)) * math.sqrt(
-        _difference_variance(marginals, i, j, k, given) / num_rows
-    )
-    there = within if is_collider else without
-    near_zero = margin - reach <= 0 or there.p_value > level
-    return TripleStrength(
-        triple, is_collider, without, within, margin, margin - reach, margin + reach, near_zero
-    )
+    def of(self, i: int, k: int, given: int) -> Dependence:
+        return dependence(self.marginals, self.num_rows, i, k, given, self.confidence)
+
+    def weakest(self, i: int, k: int, adjacent: list[int], direct: Dependence) -> Dependence:
+        """Dependence with the largest p-value given sets next to either, smaller sets first."""
+        near = [members(adjacent[own] & ~(1 << other)) for own, other in ((i, k), (k, i))]
+        looked: set[int] = set()
+        weakest = direct
+        for size in range(max(len(own) for own in near) + 1):
+            for own in near:
+                for chosen in itertools.combinations(own, size):
+                    given = mask_of(chosen)
+                    if given in looked or len(looked) >= MOST_SETS:
+                        continue
+                    looked.add(given)
+                    found = self.of(i, k, given)
+                    key = (found.p_value, -found.statistic)
+                    if found.degrees and key > (weakest.p_value, -weakest.statistic):
+                        weakest = found
+        return weakest
+
+    def triple(self, triple: tuple[int, int, int], given: int, parents: int) -> TripleStrength:
+        """Strength of a triple; ``parents`` of the middle one."""
+        i, j, k = triple
+        is_collider = bool(parents >> i & parents >> k & 1)
+        without, within = self.of(i, k, given), self.of(i, k, given | 1 << j)
+        sign = 1 if is_collider else -1
+        margin = sign * (within.information - without.information)
+        variance = _difference_variance(self.marginals, i, j, k, given) / self.num_rows
+        reach = float(ndtri(0.5 + self.confidence / 2)) * math.sqrt(variance)
+        there = within if is_collider else without
+        near_zero = margin - reach <= 0 or there.p_value > self.level
+        ends = (margin, margin - reach, margin + reach)
+        return TripleStrength(triple, is_collider, without, within, *ends, near_zero)
 
 
 def _difference_variance(marginals: Marginals, i: int, j: int, k: int, given: int) -> float:

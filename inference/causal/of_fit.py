@@ -22,7 +22,7 @@ from inference.causal.rows import (
 )
 from inference.causal.scores import Score, Search
 from inference.causal.tables import MOST_ATTRIBUTES
-from inference.fitting.names import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.posterior import chunks, sums_out
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores

@@ -32,7 +32,7 @@ from inference.causal.pdags import (
 )
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import check_number, check_size
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ def pc(
         raise ValueError(
             f"pc: give a level or a cutoff (level=None), got level={level!r} and cutoff={cutoff!r}"
         )
-    if level is not None and not (is_number(level) and 0 < level < 1):
-        raise ValueError(f"pc: level must lie in (0, 1), got {level!r}")
-    if cutoff is not None and not (is_number(cutoff) and cutoff >= 0):
-        raise ValueError(f"pc: cutoff must be a number that is not negative, got {cutoff!r}")
+    if level is not None:
+        check_number("pc", "level", level, "lie in (0, 1)", above=0, below=1)
+    if cutoff is not None:
+        check_number("pc", "cutoff", cutoff, "be a number that is not negative", least=0)
     if max_given is not None:
         check_size("pc", "max_given", max_given, least=0)
     labels = as_names("pc", names, num_attributes)

@@ -156,12 +156,8 @@ def meek_closure(
             from by no rule.
     """
     kept = [0] * len(graph.parents) if disputed is None else disputed
-    parents, lines, children = (
-        list(graph.parents),
-        [own & ~mask for own, mask in zip(graph.neighbours, kept, strict=True)],
-        graph.children,
-    )
-    adjacent = graph.adjacent
+    parents, children, adjacent = list(graph.parents), graph.children, graph.adjacent
+    lines = [own & ~mask for own, mask in zip(graph.neighbours, kept, strict=True)]
     unsure = {
         (a, *pair)
         for a, pairs in (doubtful or {}).items()

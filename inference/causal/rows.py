@@ -76,7 +76,7 @@ from inference.causal.graphs import Cpdag, as_names, check_graph_matrix, pdag_of
 from inference.causal.pdags import class_of, extension_of, order_of
 from inference.causal.tables import Marginals, as_table, as_tables, check_rows, profiles
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import check_number, check_size
 
 MOST_PROFILES = 2048  # whose information is inverted as one matrix
 CHUNK = 2**22  # numbers of scaled posteriors held at once
@@ -393,8 +393,7 @@ def _dirichlet(concentrations: np.ndarray, rng: np.random.Generator) -> np.ndarr
 def _check(owner: str, num_draws: int, seed: int, prior_rows: float = 1.0) -> None:
     check_size(owner, "num_draws", num_draws)
     check_size(owner, "seed", seed, least=0)
-    if not is_number(prior_rows) or prior_rows <= 0:
-        raise ValueError(f"{owner}: prior_rows must be a positive number, got {prior_rows!r}")
+    check_number(owner, "prior_rows", prior_rows, "be a positive number", above=0)
 
 
 TOLERANCE = 1e-8  # of the log-likelihood, relative

@@ -31,11 +31,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from inference.causal.graphs import check_dag
-from inference.causal.pdags import Pdag, masks_of_columns
-from inference.causal.tables import Marginals, as_table, check_rows
+from inference.causal.pdags import Pdag
+from inference.causal.tables import Marginals
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import is_number, plain_fields
+from ppl_models.parts.validation import check_number, plain_fields
 
 
 @runtime_checkable
@@ -76,16 +75,9 @@ class BDeu:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        if not is_number(self.equivalent_sample_size) or self.equivalent_sample_size <= 0:
-            raise ValueError(
-                "BDeu: equivalent_sample_size must be a positive number, got"
-                f" {self.equivalent_sample_size!r}"
-            )
-        if not is_number(self.edge_penalty) or self.edge_penalty < 0:
-            raise ValueError(
-                "BDeu: edge_penalty must be a number that is not negative, got"
-                f" {self.edge_penalty!r}"
-            )
+        size, penalty = self.equivalent_sample_size, self.edge_penalty
+        check_number("BDeu", "equivalent_sample_size", size, "be a positive number", above=0)
+        check_number("BDeu", "edge_penalty", penalty, "be a number that is not negative", least=0)
 
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
         """F(S) from the counts, (..., 2^size) -> (...)."""
@@ -171,37 +163,11 @@ def all_set_scores(
         split = counts.reshape(len(counts), 2**size, 2, -1)
         visit(axis + 1, split.sum(2), mask, size)
         if size < most:
-            visit(
-                axis + 1,
-                split.reshape(len(counts), 2 ** (size + 1), -1),
-                mask | 1 << axis,
-                size + 1,
-            )
+            cells = split.reshape(len(counts), 2 ** (size + 1), -1)
+            visit(axis + 1, cells, mask | 1 << axis, size + 1)
 
     visit(0, tables[:, None, :] * num_rows, 0, 0)
     return out
-
-
-def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) -> float:
-    """The score of a DAG on a table at a number of rows; larger is better.
-
-    Args:
-        dag: bool (K, K), ``[i, j]`` for i -> j.
-        table: profile probabilities, (2^K,) or (2, ..., 2).
-        num_rows: n, the (effective) sample size that the table is worth.
-        score: ``BDeu()`` if None.
-
-    Raises:
-        ValueError: for a circle, what is no table or another number of attributes.
-    """
-    matrix, checked = check_dag("score_of", dag), as_table("score_of", table)
-    if 2 ** len(matrix) != len(checked):
-        raise ValueError(
-            f"score_of: a table of 2^{len(matrix)} profiles was expected, got {len(checked)}"
-        )
-    return SetScores(
-        checked, check_rows("score_of", num_rows), score_rule("score_of", score)
-    ).total(masks_of_columns(matrix))
 
 
 @shows_briefly

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from inference.causal.graphs import as_attributes, check_dag, real_numbers, topological_order
+from inference.causal.graphs import check_dag, real_numbers, topological_order
 from inference.causal.pdags import members
 
 MOST_ATTRIBUTES = 20
@@ -38,12 +38,7 @@ def as_tables(owner: str, tables: Any, name: str = "tables") -> np.ndarray:
     if array.ndim > 2 and set(array.shape[1:]) == {2}:
         array = array.reshape(len(array), -1)
     num_attributes = int(array.shape[-1]).bit_length() - 1 if array.ndim == 2 else 0
-    if (
-        array.ndim != 2
-        or not len(array)
-        or num_attributes < 1
-        or array.shape[1] != 2**num_attributes
-    ):
+    if num_attributes < 1 or not len(array) or array.shape[1] != 2**num_attributes:
         raise ValueError(
             f"{owner}: {name} must have shape (draws, 2^K) or (draws, 2, ..., 2), got {array.shape}"
         )
@@ -89,11 +84,8 @@ def _normalised(owner: str, tables: np.ndarray, name: str) -> np.ndarray:
 
 def check_rows(owner: str, num_rows: Any, name: str = "num_rows") -> float:
     """Number of rows, whole or not: from 1 to 1e15, beyond which scores have no digits."""
-    value = (
-        float(num_rows)
-        if isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
-        else float("nan")
-    )
+    is_plain = isinstance(num_rows, int | float | np.number) and not isinstance(num_rows, bool)
+    value = float(num_rows) if is_plain else float("nan")
     if not 1 <= value <= MOST_ROWS:
         raise ValueError(
             f"{owner}: {name} must be a number of at least 1 and at most {MOST_ROWS:g}, got"
@@ -211,24 +203,3 @@ def _summed(
     shape.append(1 if total is None else 2 ** (total - num_axes))
     summed: np.ndarray = flat.reshape(shape).sum(tuple(drop)).reshape(-1)
     return summed
-
-
-def mutual_information(table: Any, first: int, second: int, given: Sequence[int] = ()) -> float:
-    r"""Conditional mutual information of two attributes given others, nats.
-
-    :math:`I(X; Y \mid Z) = \sum p(x, y, z) \log \frac{p(x, y \mid z)}{p(x \mid z) p(y \mid z)}`.
-
-    Args:
-        table: (2^K,) or (2, ..., 2).
-        first: an attribute, counted from 0.
-        second: another one.
-        given: those held fixed.
-
-    Raises:
-        ValueError: for what is no table, or attributes that are no attributes or not all different.
-    """
-    checked = as_table("mutual_information", table)
-    num_attributes = len(checked).bit_length() - 1
-    first, second, given = as_attributes("mutual_information", num_attributes, first, second, given)
-    mask = sum(1 << k for k in given)
-    return Marginals(checked).information(first, second, mask)

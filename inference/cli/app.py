@@ -396,7 +396,7 @@ def write_rows(
     """
     from inference import RowBlocks
     from inference.base.checkpoint import replacing
-    from ppl_models.datasets.files import to_csv
+    from ppl_models.data.files import to_csv
 
     shown: list[str] = []
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
@@ -453,7 +453,7 @@ def _answers(
 def write_csv(table: pd.DataFrame, path: Path, index_label: str | None = None) -> None:
     """Replace a file by a table, as a whole; without its index where that has no label."""
     from inference.base.checkpoint import replacing
-    from ppl_models.datasets.files import to_csv
+    from ppl_models.data.files import to_csv
 
     if index_label is not None:
         table = table.reset_index(names=index_label, allow_duplicates=True)

@@ -52,12 +52,9 @@ from inference.cli.streaming import (
     say_blocks,
     scan_columns,
 )
-from ppl_models.data.items import (
-    counting_columns,
-    listed,
-    refuse_texts,
-)
-from ppl_models.parts.frames import holds_texts
+from ppl_models.data.frames import holds_texts
+from ppl_models.data.items import counting_columns, refuse_texts
+from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,7 +250,8 @@ def fit_attributes(call: Call) -> None:
         raise ValueError("--free names items that differ between groups, and needs --groups COLUMN")
     if call.groups is not None and call.covariates is not None:
         raise ValueError(
-            "--covariates and --groups were expected one at a time: each group has a law of the"
+            "--covariates and --groups were expected one at a time: each group has a"
+            " distribution of the"
             " attributes of its own, which depends on nothing else"
         )
     root = root_of(call.root or ("saturated" if call.covariates is None else "independent"))
@@ -293,7 +291,7 @@ def _attribute_model(
 
 def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFrame:
     """Table of a file in which one column holds labels, which stands last."""
-    from ppl_models.datasets.files import MISSING, SEPARATORS
+    from ppl_models.data.files import MISSING, SEPARATORS
 
     separator = SEPARATORS.get(Path(file).suffix.lower())
     every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)

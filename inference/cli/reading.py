@@ -20,10 +20,9 @@ from ppl_models.data.items import (
     family_of,
     in_order,
     kinds_of,
-    listed,
     refuse_texts,
 )
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +54,7 @@ def read_frame(
     """
     import pandas as pd
 
-    from ppl_models.datasets.files import EntryError, read_table
+    from ppl_models.data.files import EntryError, read_table
 
     try:
         table = read_table(path, columns=columns)
@@ -88,8 +87,8 @@ def read_mixed(
     """
     import pandas as pd
 
-    from ppl_models.datasets.files import EntryError, inexact_entry, is_number, read_texts
-    from ppl_models.parts.frames import misread_numbers
+    from ppl_models.data.files import EntryError, inexact_entry, is_number, read_texts
+    from ppl_models.data.frames import misread_numbers
 
     if not texts:
         with suppress(EntryError):
@@ -131,7 +130,7 @@ def read_mixed(
 
 def columns_of(path: str) -> tuple[str, ...]:
     """Names of the columns of a table, whatever they hold."""
-    from ppl_models.datasets.files import EntryError, read_table, read_texts
+    from ppl_models.data.files import EntryError, read_table, read_texts
 
     with suppress(EntryError):
         return read_table(path).names
@@ -142,7 +141,7 @@ def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFram
     """Read a csv file whose columns may hold texts, as pandas reads it."""
     import pandas as pd
 
-    from ppl_models.datasets.files import own_texts
+    from ppl_models.data.files import own_texts
 
     try:
         return own_texts(

@@ -331,7 +331,7 @@ def causal(call: Call) -> None:
     refuse_sample(folder, fit, summary, "a graph of causes")
     if isinstance(fit.structure, AttributeGroupsStructure):
         raise ValueError(
-            f"{folder}: a fit of several groups, each with a law of its own; a graph is looked"
+            f"{folder}: a fit of several groups, each with its own distribution; a graph is looked"
             " for in one of them: fit its rows by themselves"
         )
     root = fit.structure.root
@@ -341,8 +341,9 @@ def causal(call: Call) -> None:
         and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1
     ):
         raise ValueError(
-            f"{folder}: the attributes of this fit follow a law of their own shape"
-            f" ({root.law}), so a graph found in it would only repeat what that law assumes;"
+            f"{folder}: the attributes of this fit follow a structured distribution"
+            f" ({root.law}), so a graph found in it would only repeat what that distribution"
+            " assumes;"
             " fit again with --root saturated, and then ask for the graph"
         )
     found = discover_attributes(

@@ -306,7 +306,7 @@ def select_options(call: Call) -> None:
 def _check_values(call: Call) -> None:
     if call.values is not None and call.response is not None:
         raise ValueError(
-            "--values and --response both name the law of the columns; give one of them"
+            "--values and --response both name the distribution of the columns; give one of them"
         )
 
 

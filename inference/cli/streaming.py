@@ -13,7 +13,7 @@ import typer
 
 from inference.base.streaming.row_blocks import BLOCK_ROWS, SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.structure import Capability
-from ppl_models.parts.frames import holds_texts, misread_numbers
+from ppl_models.data.frames import holds_texts, misread_numbers
 from ppl_models.parts.repr import counted, shown_settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_source(
         ValueError: where blocks are asked for and not possible, for a column that is not there, or
             a file that holds no table of numbers.
     """
-    from ppl_models.datasets.files import holds_parquet
+    from ppl_models.data.files import holds_parquet
 
     file = Path(path)
     if not (holds_parquet(file) or (file.suffix.lower() in ENDINGS and file.is_file())):
@@ -193,7 +193,7 @@ def scan_columns(blocks: RowBlocks, seed: int = 0) -> ColumnScan:
     """
     import pandas as pd
 
-    from ppl_models.datasets.files import is_number
+    from ppl_models.data.files import is_number
 
     columns: dict[str, _ColumnValues] = {}
     picked, parts = drawn_rows(len(blocks), SAMPLE_ROWS, seed), []

@@ -41,7 +41,7 @@ LEAST_CURVATURE = 0.1
 
 
 class _Whitened(transforms.Transform):
-    """u -> center + factor u, with a lower triangular factor (P, P) or a positive diagonal (P,)."""
+    """Affine map u -> center + factor u, with a triangular factor or a diagonal."""
 
     domain = constraints.real_vector
     codomain = constraints.real_vector
@@ -71,7 +71,7 @@ class _Whitened(transforms.Transform):
 
 
 class _NormalGuide(AutoContinuous):
-    """A normal law of u; subclasses say which."""
+    """Normal guide of the whitened coordinates u; subclasses say which."""
 
     scale: Any  # a tensor when read, a PyroParam when set
     scale_tril: Any
@@ -90,7 +90,7 @@ class _NormalGuide(AutoContinuous):
         )
 
     def base(self) -> TorchDistribution:
-        """The law of u."""
+        """Base distribution of u."""
         return cast("TorchDistribution", Normal(self.loc, self.scale).to_event(1))
 
     def get_posterior(self, *args: Any, **kwargs: Any) -> TorchDistribution:
@@ -137,23 +137,23 @@ class _LowRankGuide(_NormalGuide):
 
 @dataclasses.dataclass(frozen=True)
 class MeanField:
-    """Independent normals, one a coordinate of the unconstrained scale."""
+    """Mean-field guide: independent normals, one an unconstrained coordinate."""
 
     def build(
         self, model: Callable[..., Any], potential: Potential, point: Tensor
     ) -> AutoContinuous:
-        """The guide around a point (P,)."""
+        """Build the guide around a point (P,)."""
         return _NormalGuide(model, _values(potential, point), point, _units(potential, point))
 
 
 @dataclasses.dataclass(frozen=True)
 class FullRank:
-    """One multivariate normal with a full covariance."""
+    """Full-rank guide: one multivariate normal with a full covariance."""
 
     def build(
         self, model: Callable[..., Any], potential: Potential, point: Tensor
     ) -> AutoContinuous:
-        """The guide around a point (P,)."""
+        """Build the guide around a point (P,)."""
         if potential.size > MOST_CURVED:
             raise ValueError(
                 f"SVI: FullRank() has {potential.size}^2 numbers for {potential.size} coordinates;"
@@ -168,7 +168,7 @@ class FullRank:
 
 @dataclasses.dataclass(frozen=True)
 class LowRank:
-    """A multivariate normal whose covariance is diagonal plus low rank.
+    """Low-rank guide: a multivariate normal of diagonal plus low-rank covariance.
 
     Args:
         rank: of the second part; None for the square root of the number of coordinates.
@@ -184,7 +184,7 @@ class LowRank:
     def build(
         self, model: Callable[..., Any], potential: Potential, point: Tensor
     ) -> AutoContinuous:
-        """The guide around a point (P,)."""
+        """Build the guide around a point (P,)."""
         return _LowRankGuide(
             model, _values(potential, point), point, _units(potential, point), self.rank
         )
@@ -195,7 +195,7 @@ def _values(potential: Potential, point: Tensor) -> Params:
 
 
 def _units(potential: Potential, point: Tensor) -> Tensor:
-    """One over the root of each coordinate's own curvature, (P,)."""
+    """Inverse root of each coordinate's own curvature, (P,)."""
     if potential.size > MOST_CURVED:
         return torch.full_like(point, 0.1)
     return potential.curvature(point).diagonal().clamp(min=LEAST_CURVATURE).rsqrt()

@@ -25,7 +25,7 @@ from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.validation import (
     check_flag,
     check_kind,

@@ -60,7 +60,7 @@ ROUNDING = 1e-9  # of a coordinate that was not to be moved
 
 @dataclass(frozen=True)
 class Course:
-    """Course of the extrapolation of running restarts, (A, ...).
+    """State of the extrapolation of running restarts, (A, ...).
 
     Args:
         kind: of the point that is evaluated next.
@@ -104,7 +104,7 @@ class Course:
     steps: Tensor
 
     def kept(self, mask: Tensor) -> Course:
-        """Some of the restarts."""
+        """Select some of the restarts."""
         return (
             self
             if bool(mask.all())
@@ -127,7 +127,7 @@ class Course:
 
     @property
     def left(self) -> Tensor:
-        r"""Gain that plain steps would still make from the last accepted point, (A,), roughly.
+        """Estimated gain of plain steps from the last accepted point on, (A,).
 
         In the slowest direction a step goes :math:`1 - q = 1 / A` of the way, A the longest reach
         of the last trials, and gains the share :math:`1 - q^2` of what is left; so after a gain of
@@ -139,7 +139,7 @@ class Course:
 
 
 class Extrapolation:
-    """Looks ahead of EM.
+    """Extrapolation of EM: settings and rules of trial points.
 
     Args:
         scale: of the model.
@@ -150,7 +150,7 @@ class Extrapolation:
         self.scale, self.mixes = scale, mixes
 
     def begin(self, params: Params) -> Course:
-        """Before the first step, from (R, ...)."""
+        """Initial state before the first step, from (R, ...)."""
         num, size = len(next(iter(params.values()))), self.scale.size
         order = min(ORDER, size // 2, MOST_NUMBERS // max(1, 2 * num * size)) if self.mixes else 0
         count, number = torch.zeros(num, dtype=torch.long), torch.zeros(num, dtype=torch.float64)
@@ -185,7 +185,7 @@ class Extrapolation:
         )
 
     def accepts(self, course: Course, objective: Tensor) -> Tensor:
-        """Accepted points, given their objective, bool (A,)."""
+        """Mask of accepted points by their objective, bool (A,)."""
         needed = course.value + torch.where(
             course.kind == MIXED, SHARE * course.gain * _squared(course.image - course.at), 0.0
         )
@@ -260,7 +260,7 @@ class Extrapolation:
         image: Params,
         safe: Params,
     ) -> Course:
-        """Points that are kept: the differences are noted."""
+        """Update the state by accepted points: the differences are kept."""
         plain = course.kind == PLAIN
         at = (
             course.image
@@ -301,7 +301,7 @@ class Extrapolation:
         )
 
     def _refused(self, course: Course, refused: Tensor) -> Course:
-        """Points that are not kept: a shorter step, or the plain one and a pause."""
+        """Update the state by refused points: a shorter step, or a plain one and a pause."""
         mixed = course.kind == MIXED
         again = refused & (course.retries < torch.where(mixed, RETRIES[MIXED], RETRIES[SQUARED]))
         given_up = refused & ~again
@@ -331,7 +331,7 @@ class Extrapolation:
         )
 
     def _next(self, course: Course, accepted: Tensor) -> Course:
-        """The next point after one that was kept; trials that go on are written anew."""
+        """Next points after accepted ones; trials that go on are written anew."""
         rest = accepted & (course.waiting > 0)
         looked = accepted & ~course.mixing & (course.kind == PLAIN) & (course.rounds >= SPAN)
         begun = looked & (course.value - course.mark < SLOW) & bool(course.points.shape[1])
@@ -374,7 +374,7 @@ class Extrapolation:
         )
 
     def _mixed(self, course: Course) -> Tensor:
-        """Anderson's point of every restart, (A, P)."""
+        """Anderson-mixed point of every restart, (A, P)."""
         step = course.image - course.at
         size = course.steps.norm(dim=2, keepdim=True).clamp(min=1e-300)
         unit = course.steps / size  # (A, m, P)
@@ -390,7 +390,7 @@ class Extrapolation:
 
 
 def _reaches(course: Course, tried: Tensor) -> Tensor:
-    """Reaches with those of the trials just made, short steps left out for rounding."""
+    """Update the reaches by the trials just made, short steps left out for rounding."""
     step = _squared(course.image - course.at)
     reach = (_squared(course.trial - course.at) / step.clamp(min=GRAIN**2)).sqrt().clamp(min=1.0)
     told = tried & (step > (COARSE * GRAIN) ** 2)
@@ -404,7 +404,7 @@ def _squared(z: Tensor) -> Tensor:
 
 
 def _where(mask: Tensor, chosen: Params, other: Mapping[str, Tensor]) -> Params:
-    """Restarts of ``chosen`` where the mask says so, of ``other`` elsewhere."""
+    """Select restarts of ``chosen`` where the mask holds, of ``other`` elsewhere."""
     if bool(mask.all()):
         return dict(chosen)
     out = {}

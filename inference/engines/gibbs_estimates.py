@@ -34,10 +34,11 @@ def log_likelihood_rows(
 ) -> Tensor:
     r"""Log of an unbiased estimate of p(row), (R, N): a lower bound in expectation.
 
-    With T the law of a sweep and :math:`a^*` any configuration, :math:`p(a^* \mid x)` is the mean
-    of :math:`T(a^* \mid a)` over posterior draws a, and :math:`p(x) = p(x, a^*) / p(a^* \mid x)`. A
-    chain of ``num_sweeps`` states with :math:`a^*` attached at a random place makes the estimate of
-    p(x) unbiased (Murray and Salakhutdinov 2008, Advances in Neural Information Processing Systems
+    With T the distribution of a sweep and :math:`a^*` any configuration, :math:`p(a^* \mid x)` is
+    the mean of :math:`T(a^* \mid a)` over posterior draws a, and :math:`p(x) = p(x, a^*) / p(a^*
+    \mid x)`. A chain of ``num_sweeps`` states with :math:`a^*` attached at a random place makes the
+    estimate of p(x) unbiased (Murray and Salakhutdinov 2008, Advances in Neural Information
+    Processing Systems
     21). Here :math:`a^*` is the mode of the marginals over some sweeps.
 
     Args:

@@ -28,7 +28,7 @@ Ask = Generator[Array, "tuple[float, Array]", object]
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """Inverse mass matrix.
+    """Inverse mass matrix of a Hamiltonian sampler.
 
     Args:
         covariance: (P, P), or its diagonal (P,).
@@ -52,7 +52,7 @@ class Metric:
         )
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """A momentum with precision ``covariance``, (P,)."""
+        """Draw a momentum with precision ``covariance``, (P,)."""
         from scipy.linalg import solve_triangular
 
         noise = rng.standard_normal(len(self.covariance))
@@ -65,7 +65,7 @@ class Metric:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """A point of phase space with what was learnt there."""
+    """Phase-space point with its density and gradient."""
 
     position: Array
     momentum: Array
@@ -80,7 +80,7 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """Stretch of trajectory: its ends in time, a draw from it, and whether it must stop."""
+    """Trajectory tree: its ends in time, a draw from it, and whether it must stop."""
 
     left: _Point
     right: _Point
@@ -99,7 +99,7 @@ class _Tree:
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """One step of the chain.
+    """Result of one transition of the chain.
 
     Args:
         position: (P,); log_density, gradient: there.
@@ -157,7 +157,7 @@ def transition(
 def _grow(
     depth: int, edge: _Point, step: float, metric: Metric, rng: np.random.Generator, energy: float
 ) -> Generator[Array, tuple[float, Array], _Tree]:
-    """A tree of 2^depth steps beyond an edge; it ends early where it turns or diverges."""
+    """Grow a tree of 2^depth steps beyond an edge, until it turns or diverges."""
     if depth == 0:
         point = yield from _leapfrog(edge, step, metric)
         log_weight = energy - point.energy
@@ -265,7 +265,7 @@ def first_step_size(
     metric: Metric,
     rng: np.random.Generator,
 ) -> Generator[Array, tuple[float, Array], float]:
-    """Doubled or halved until one step's acceptance crosses 0.8."""
+    """Initial step size, doubled or halved until the acceptance crosses 0.8."""
     direction = 0
     for _ in range(50):
         momentum = metric.draw(rng)

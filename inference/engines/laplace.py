@@ -31,9 +31,10 @@ from inference.base.structure import is_method, refuse_open_sites
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import data_chunks, inverse_information, minus_hessian, some_names
+from inference.programs.curvature import data_chunks, inverse_information, minus_hessian
 from inference.programs.program import Params, Program
-from inference.programs.tables import map_tensors
+from ppl_models.data.tables import map_tensors
+from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Laplace:
-    """A normal approximation of the posterior at the optimum.
+    """Laplace approximation of the posterior: a normal at the optimum.
 
     Args:
         num_draws: draws from it, in one chain.
@@ -67,7 +68,7 @@ class Laplace:
 
     @property
     def max_iterations(self) -> int:
-        """Iteration limit of the optimum."""
+        """Iteration limit of the search for the optimum."""
         return self.optimum.max_iterations
 
     def run(
@@ -94,8 +95,7 @@ class Laplace:
         held = coordinates.at_bound()
         if held:
             warnings.warn(
-                "Laplace: entries on the bound of their interval are held there:"
-                f" {some_names(held)}",
+                f"Laplace: entries on the bound of their interval are held there: {listed(held)}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

@@ -27,7 +27,7 @@ MOST_CHANGE = 1e3  # of a direction's variance at once
 
 
 def adapted(covariance: Array, windows: Sequence[Array]) -> Array:
-    """The inverse mass matrix after a window of warm-up.
+    """Adapted inverse mass matrix after a window of warm-up.
 
     Args:
         covariance: the one so far, (P, P), or its diagonal (P,).
@@ -73,7 +73,7 @@ def adapted(covariance: Array, windows: Sequence[Array]) -> Array:
 
 
 def _geometric_mean(one: Array, other: Array) -> Array:
-    """The positive definite A with A other A = one."""
+    """Geometric mean of two matrices: the positive definite A with A other A = one."""
     half, inverse = _power(other, 0.5), _power(other, -0.5)
     out: Array = inverse @ _power(half @ one @ half, 0.5) @ inverse
     return out

@@ -40,7 +40,7 @@ class Coordinates(Protocol):
     limit: float  # beyond which, on either side, only M-steps bring a coordinate
 
     def inner(self, like: Tensor) -> tuple[float, float]:
-        """Between what coordinates a value (1, ...) is not near its limit."""
+        """Inner range of coordinates of a value (1, ...), not near its limits."""
         return -torch.inf, torch.inf
 
     def of(self, value: Tensor) -> Tensor: ...
@@ -55,12 +55,12 @@ class Coordinates(Protocol):
 
 
 def _flat(value: Tensor) -> Tensor:
-    """(A, ...) to (A, p)."""
+    """Flatten values (A, ...) to (A, p)."""
     return value.reshape(len(value), -1)
 
 
 def restart_wise(mask: Tensor, like: Tensor) -> Tensor:
-    """One truth a restart (A,), against values (A, ...)."""
+    """Broadcast a mask of restarts (A,) against values (A, ...)."""
     return mask.reshape((-1,) + (1,) * (like.dim() - 1))
 
 
@@ -134,7 +134,7 @@ class _Logs(Coordinates):
 
 @dataclass(frozen=True)
 class _Plain(Coordinates):
-    """Numbers as they are.
+    """Identity coordinates of values on the whole line.
 
     Zeros are made and unmade by M-steps alone: where a site has some, nothing else changes its
     sign.
@@ -210,7 +210,7 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
 
 
 class NaturalScale:
-    """Estimates of restarts as vectors.
+    """Natural scale of estimates: each restart as a vector of coordinates.
 
     Args:
         supports: by site. What stands beside these sites among the parameters is moved by M-steps
@@ -241,7 +241,7 @@ class NaturalScale:
         self._far, self._limit, self._low, self._high = torch.cat(limits, 1)
 
     def of(self, params: Params) -> Tensor:
-        """Coordinates, (A, P)."""
+        """Coordinates of parameters, (A, P)."""
         return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
 
     def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
@@ -260,7 +260,7 @@ class NaturalScale:
         return new
 
     def near(self, z: Tensor, image: Tensor, inner: Tensor) -> Tensor:
-        """Coordinates no farther from the ``image`` than can be trusted, (A, P).
+        """Clip coordinates to where they can be trusted about the ``image``, (A, P).
 
         Args:
             z, image: (A, P).
@@ -275,7 +275,7 @@ class NaturalScale:
         return z.minimum(image.maximum(high)).maximum(image.minimum(low))
 
     def weights(self, z: Tensor) -> Tensor:
-        """(A, P)."""
+        """Weights of a step in each coordinate, (A, P)."""
         return torch.cat([own.weight(z[:, part]) for own, part in self.sites.values()], 1)
 
     def zeros(self, params: Params) -> Tensor:

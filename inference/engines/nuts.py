@@ -58,7 +58,7 @@ STATS = ("acceptance_rate", "tree_depth", "num_steps", "diverging", "energy", "s
 
 @dataclasses.dataclass(frozen=True)
 class NUTS:
-    """Hamiltonian Monte Carlo without U-turns on the marginal posterior.
+    """No-U-turn sampler (Hamiltonian Monte Carlo) on the marginal posterior.
 
     Args:
         num_chains: C, run as one batch; four are needed to trust R-hat.
@@ -111,13 +111,13 @@ class NUTS:
 
     @property
     def max_iterations(self) -> int:
-        """Transitions a chain."""
+        """Number of transitions a chain."""
         return self.num_warmup + self.num_draws
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """See :class:`inference.base.structure.Method`."""
+        """Run all chains; see :class:`inference.base.structure.Method`."""
         program = problem.program()
         program.check_enumerable()
         store = None
@@ -174,7 +174,7 @@ class NUTS:
     def _optimum(
         self, problem: Problem, program: Program, start: Params, progress: Progress
     ) -> Params:
-        """The point each chain starts around, (1, ...) or (C, ...)."""
+        """Starting point of each chain, (1, ...) or (C, ...)."""
         if self.warm_start is None or problem.start_given or open_sites(problem.structure, program):
             count = len(next(iter(start.values())))
             return (
@@ -256,7 +256,7 @@ class Chain:
 
 
 class Run:
-    """Chains in lockstep of evaluations, each at its own transition."""
+    """Run of several chains, in lockstep of evaluations, each at its own transition."""
 
     def __init__(self, method: NUTS, potential: Potential, chains: list[Chain], seed: int) -> None:
         self.method, self.potential, self.chains, self.seed = method, potential, chains, seed
@@ -309,7 +309,7 @@ class Run:
                     store.save(_Saved.of(self.chains))
 
     def _walk(self, c: int) -> Generator[Array | None, Any, None]:
-        """One chain: yields points to evaluate, and None when it waits for the pooled metric."""
+        """Coroutine of one chain: points to evaluate, None while it waits for the metric."""
         method, chain = self.method, self.chains[c]
         metric = Metric(chain.covariance)
         while chain.iteration < method.max_iterations:
@@ -373,7 +373,7 @@ class Run:
         chain.iteration += 1
 
     def _pooled(self, group: int) -> Array:
-        """The metric of the chains of one posterior, from what they gathered."""
+        """Pooled metric of the chains of one posterior, from their draws and slopes."""
         chains = [chain for chain in self.chains if chain.group == group]
         return adapted(
             chains[0].covariance, [np.stack(chain.window) for chain in chains if chain.window]
@@ -496,7 +496,7 @@ GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 def posterior_outcome(
     problem: Problem, params: Params, sample_stats: Params, log_density: Tensor, relabel: bool
 ) -> Outcome:
-    """An outcome from draws.
+    """Outcome of posterior draws.
 
     Args:
         problem: model and data.

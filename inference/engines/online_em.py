@@ -100,7 +100,7 @@ class OnlineEM:
         check_number("OnlineEM", "rate", self.rate, "lie in (1/2, 1]", above=0.5, most=1)
 
     def check(self, problem: Problem) -> None:
-        """Refuse what has no sums to average.
+        """Refuse problems without sums to average.
 
         Raises:
             ValueError: saying what to call instead.
@@ -115,7 +115,7 @@ class OnlineEM:
             )
 
     def step(self, batch: int) -> float:
-        r""":math:`\gamma_t` of a batch, counted from 0 over all passes."""
+        r"""Step size :math:`\gamma_t` of a batch, counted from 0 over all passes."""
         return 1.0 if batch == 0 else (batch + 2) ** -self.rate
 
     def improved(
@@ -152,7 +152,7 @@ class OnlineEM:
     def iterates(
         self, problem: Problem, steps: Steps[Any], state: OnlineState
     ) -> Iterator[OnlineState]:
-        """The state after each batch, from a state on."""
+        """Iterate over the states after each batch, from a state on."""
         per_pass = max(1, problem.num_rows // self.batch_rows)
         for number in range(state.batch // per_pass, self.passes):
             first = number * per_pass
@@ -213,7 +213,7 @@ class OnlineEM:
 
 @dataclass(frozen=True)
 class OnlineState:
-    """Everything that interrupted passes need.
+    """State of interrupted passes: all that resuming needs.
 
     Args:
         params: (R, ...).
@@ -234,7 +234,7 @@ class OnlineState:
 
 
 def _blocks(problem: Problem) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """This process's rows, block by block, and how often they count."""
+    """Blocks of this process's rows, with their weights."""
     if problem.rows is not None:
         yield from problem.rows.weighted()
         return
@@ -249,7 +249,7 @@ def _of_batch(
     params: Params,
     batches: Iterator[tuple[Tensor, Tensor | None]],
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Statistics of the next batch, and what they predict of all N rows; log-prior (R,)."""
+    """Statistics of the next batch scaled up to all N rows; log-prior (R,)."""
 
     def sums(rows: Tensor, weights: Tensor | None) -> dict[str, Any]:
         statistics, log_likelihood, log_prior = steps.on(rows, weights).e_step(params)
@@ -279,7 +279,7 @@ def _of_batch(
 
 
 def _finite(new: Params, old: Params) -> Params:
-    """New parameters of restarts where all are finite, else the old ones."""
+    """Replace non-finite restarts of new parameters by the old ones."""
     fine = torch.stack(
         [value.reshape(len(value), -1).isfinite().all(1) for value in new.values()]
     ).all(0)
@@ -292,7 +292,7 @@ def _finite(new: Params, old: Params) -> Params:
 
 
 def beside(path: Path) -> Path:
-    """File of the passes' state, beside a checkpoint."""
+    """Path of the passes' state, beside a checkpoint."""
     return path.with_name(f"{path.name}.online")
 
 
@@ -309,7 +309,7 @@ def _refuse_rows(problem: Problem, steps: Steps[Any], start: Params) -> None:
 
 
 def _not_below(problem: Problem, steps: Steps[Any], start: Params, end: Params) -> Params:
-    """The end of every restart where it is above its start, else the start."""
+    """Keep the better of start and end for every restart."""
     rows, weights = problem.data, problem.weights
     if problem.rows is None and len(rows) > SAMPLE_ROWS:
         drawn = torch.as_tensor(

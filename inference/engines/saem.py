@@ -21,7 +21,7 @@ from inference.base.structure import draw_steps_of, refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class SAEM:
 
     @property
     def spread(self) -> float:
-        """Largest relative distance between restarts of one optimum."""
+        """Tolerated relative distance between restarts of one optimum."""
         return SPREAD * self.tolerance
 
     def steps(self, problem: Problem) -> DrawSteps:
@@ -416,7 +416,7 @@ class SAEMState:
         )
 
     def _settled(self, tolerance: float, num_windows: int) -> Tensor:
-        """Restarts that neither drift nor scatter beyond the tolerance, (R,); see :class:`SAEM`."""
+        """Mask of restarts that neither drift nor scatter beyond the tolerance, (R,)."""
         size = _norm(list(self.estimate().values()))
         drift = _norm([(m[2] + m[3] - m[0] - m[1]) / 2 for m in self.halves.values()])
         noise = (
@@ -448,7 +448,7 @@ class SAEMState:
 
 
 def _norm(values: list[Tensor]) -> Tensor:
-    """Over all sites, (R,)."""
+    """Euclidean norm over all sites, (R,)."""
     return (
         torch.stack([value.square().reshape(len(value), -1).sum(-1) for value in values])
         .sum(0)

@@ -21,7 +21,7 @@ from inference.base.starts import StartSearch
 from inference.base.structure import Method, Problem
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 
 OVERHEAD = (
     1e5  # numbers that could be worked through in the time that an iteration takes on no data

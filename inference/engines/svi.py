@@ -31,11 +31,11 @@ from inference.base.structure import is_method, open_sites
 from inference.engines.autoguides import FullRank, LowRank, MeanField
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
-from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, quiet
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ class SVI:
 
     @property
     def in_units_of_the_data(self) -> bool:
-        """Tell whether the settings are in units of the data, as a guide of the user's own is."""
+        """Whether the settings are in units of the data, as a guide of the user's own is."""
         return not hasattr(self.guide, "build")
 
     @property
     def max_iterations(self) -> int:
-        """Gradient steps."""
+        """Number of gradient steps."""
         return self.num_steps
 
     def run(
@@ -278,7 +278,7 @@ class _Run:
         return (problem.data,) if rows is None else (problem.data[rows], problem.num_rows)
 
     def optimise(self, progress: Progress, store: Checkpoint | None) -> Tensor:
-        """Run the steps; the bound at each, (num_steps,)."""
+        """Run the steps and return the bound at each, (num_steps,)."""
         method, generator = self.method, torch.Generator().manual_seed(self.problem.seed)
         several = method.num_particles > 1 and not self.guided_latents and self.program.broadcasts()
         nesting = self.program.max_plate_nesting
@@ -332,7 +332,7 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """All that a run needs to go on after a step as if it had not been interrupted.
+    """Resumable state of a run: guide, optimiser and random states.
 
     Args:
         values: parameters of the guide on the unconstrained scale, by name; first, second: Adam's
@@ -368,7 +368,7 @@ class _State:
         )
 
     def resume(self, optimiser: PyroOptim, generator: torch.Generator) -> list[float]:
-        """Put everything back in its place; the history so far."""
+        """Restore the state; return the history so far."""
         for name, parameter in pyro.get_param_store().named_parameters():
             parameter.data.copy_(self.values[name])
         optimiser.set_state(

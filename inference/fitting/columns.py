@@ -1,18 +1,43 @@
-"""Columns of new rows under those of a fit, matched by name."""
+"""Columns of a fit: rows under them, observed tables, and names of the entries of sites."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
-from inference.programs.data import Columns, checked, checks_data, is_frame
-from ppl_models.parts.frames import as_frame, column_names
-from ppl_models.parts.validation import ColumnsWarning, quoted
+from inference.base.structure import (
+    dispersion_items,
+    numeric_items,
+    predictor_names,
+    threshold_labels,
+)
+from inference.programs.data import checked
+from inference.programs.posterior_predictive import observed_names, observed_values, replicate
+from inference.programs.program import Params, Program
+from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.tables import Columns, ColumnsWarning, as_table, checks_data, quoted
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
+
+NAMED_DIMS = {
+    "numeric_item": numeric_items,
+    "threshold": threshold_labels,
+    "predictor": predictor_names,
+    "dispersed_item": dispersion_items,
+}
+
+
+Names = Mapping[str, Sequence[str]]
+
+
+# ---------------------------------------------------------------- rows
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
@@ -53,15 +78,15 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
             f" missing; the columns are {quoted(names)}"
         )
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
-    found = data[[data.columns[names.index(name)] for name in chosen]]
+    columns = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
-    if unknown and _by_place(fit, found):
+    if unknown and _by_place(fit, columns):
         warnings.warn(
             f"the fit does not know the columns {quoted(unknown)}, which are left out",
             ColumnsWarning,
             stacklevel=3,
         )
-    return found
+    return columns
 
 
 def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
@@ -75,7 +100,6 @@ def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
         and getattr(rows, "ndim", 0) == 2
         and rows.shape[1] == len(fit.item_names)
     ):
-        import numpy as np
         import pandas as pd
 
         rows = pd.DataFrame(
@@ -97,15 +121,171 @@ def checked_as_fitted(
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:
-    """Every column counts: the program does not read columns by name."""
+    """Whether every column counts, as the program does not read columns by name."""
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 
 def _are_numbers(wanted: tuple[str, ...]) -> bool:
-    """Columns numbered by the library: the fit was made of an array."""
+    """Whether columns are numbered by the library: the fit was made of an array."""
     of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
     return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
 
 
 def _is(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
+
+
+# ---------------------------------------------------------------- observed tables
+
+
+def as_matrix(fit: FitRecord, data: Any) -> np.ndarray:
+    """``data`` as an array (N, J), NaN where missing, checked as the model checks it.
+
+    Raises:
+        ValueError: if ``data`` does not fit the model, or is not one table of items.
+    """
+    data = as_fitted(fit, data)
+    table = checked(fit.model, data) if checks_data(fit.model) else as_table(data)
+    values: np.ndarray = table[0].detach().cpu().numpy().astype(np.float64)
+    return np.where(
+        np.isinf(values), np.nan, values
+    )  # infinity is what lies after the end of a sequence
+
+
+def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
+    """Names of the observed sites, described by the model or found given ``data``."""
+    described = fit.structure.observed_sites()
+    if described or data is None:
+        return described
+    return observed_names(Program(fit.model, checked_as_fitted(fit, data)[0]))
+
+
+def can_simulate(fit: FitRecord, data: Any = None) -> bool:
+    """Simulation test: the program can be called as ``model(None, num_rows)``.
+
+    Of a program that draws rows like others, these must be given.
+    """
+    if fit.structure.stand_in() is not None:
+        return data is not None
+    names = list(inspect.signature(fit.model).parameters)
+    return len(names) > 1 and names[1] == "num_rows"
+
+
+def replicated_tables(
+    fit: FitRecord, data: Any, num_simulations: int, seed: int
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """Observed tables by name, one row a unit, and those of data sets drawn from the fit.
+
+    Args:
+        fit: the fit; data: as it takes it.
+        num_simulations: data sets; seed: of the first.
+    """
+    data = as_fitted(fit, data)
+    tensors, _ = checked(fit.model, data)
+    program, structure = Program(fit.model, tensors), fit.structure
+    point = fit.params | (fit.local or {})
+
+    def tables(values: Params) -> dict[str, np.ndarray]:
+        return {
+            name: value.double().cpu().numpy()
+            for name, value in structure.as_tables(program, values).items()
+        }
+
+    draws = []
+    for s in range(num_simulations):
+        drawn = structure.simulate_like(fit.params, data, seed + s)
+        draws.append(tables(replicate(program, point, seed + s) if drawn is None else drawn))
+    return tables(observed_values(program, point)), draws
+
+
+# ---------------------------------------------------------------- names
+
+
+def dims_of(fit: FitRecord, site: str, shape: Sequence[int]) -> tuple[str, ...]:
+    """Names of the dims of a site, without rows.
+
+    A model that declares ``site_dims`` is believed; any other site gets dims of its own
+    (``weights_dim_0``), because one dim name has one size in a whole data set.
+
+    Args:
+        fit: the fit.
+        site: name of the site.
+        shape: its shape, without rows.
+
+    Raises:
+        ValueError: if the model declares another number of dims than the site has.
+    """
+    declared = getattr(fit.model, "site_dims", {}).get(site)
+    if declared is None:
+        return tuple(f"{site}_dim_{i}" for i in range(len(shape)))
+    if len(declared) != len(shape):
+        raise ValueError(
+            f"site_dims[{site!r}] must name {len(shape)} dims for shape {tuple(shape)}, got"
+            f" {tuple(declared)}"
+        )
+    return tuple(declared)
+
+
+def labels_of(
+    fit: FitRecord, dim: str, size: int, names: Names | None = None
+) -> list[str] | list[int]:
+    """Labels of the entries along a dim.
+
+    The user's names, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset
+    those of its members, as in 0*2; of the categories of all items, item after item, those of both,
+    as in smoker=yes.
+
+    Args:
+        fit: the fit.
+        dim: name of the dim.
+        size: its size.
+        names: the user's names by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+
+    Raises:
+        ValueError: if ``names`` holds another number of names than the dim has entries.
+    """
+    if names is not None and dim in names:
+        chosen = [str(name) for name in names[dim]]
+        if len(chosen) != size:
+            raise ValueError(f"names[{dim!r}] must hold {size} names, got {len(chosen)}")
+        return chosen
+    own = getattr(fit.model, "entry_names", {}).get(dim)
+    if own is not None and len(own) == size:
+        return list(own)
+    subsets = getattr(fit.model, "subset_dims", {}).get(dim)
+    if subsets is not None:
+        members = labels_of(
+            fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names
+        )
+        return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
+    items = list(fit.item_names)
+    if dim in ("item", "column") and len(items) == size:
+        return items
+    if dim == "item" and len(items) == size + fit.structure.num_given:
+        return items[:size]
+    categories = fit.structure.category_names(items)
+    if dim == "category" and sum(map(len, categories.values())) == size:
+        return [f"{item}={name}" for item, own in categories.items() for name in own]
+    names_of = NAMED_DIMS.get(dim)
+    if names_of is not None and len(entries := names_of(fit.structure, items)) == size:
+        return entries
+    return list(range(size))
+
+
+def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
+    """Replace entry numbers in a text, ``predictors[1,0]``, by names, ``predictors[1, age]``."""
+
+    def named(found: re.Match[str]) -> str:
+        site, places = found[1], [int(place) for place in found[2].split(",")]
+        shape = fit.params[site].shape if site in fit.params else ()
+        if len(places) != len(shape) or any(
+            place >= size for place, size in zip(places, shape, strict=True)
+        ):
+            return found[0]
+        labels = [
+            labels_of(fit, dim, size, names)[place]
+            for dim, size, place in zip(dims_of(fit, site, shape), shape, places, strict=True)
+        ]
+        return f"{site}[{', '.join(map(str, labels))}]"
+
+    return re.sub(r"(\w+)\[(\d+(?:,\d+)*)\]", named, text)

@@ -38,7 +38,7 @@ def log_likelihood_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: A
     """
     refuse_open(fit, next(chunks(fit, data)))
     if not _batches(fit, data, len(next(iter(draws.values())))):
-        return torch.stack([log_likelihood_rows(one, data) for one in _each(fit, draws)])
+        return torch.stack([log_likelihood_rows(draw, data) for draw in _each(fit, draws)])
     parts = []
     for program in chunks(fit, data):
         with torch.no_grad():
@@ -68,8 +68,8 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
         or type(fit.structure).latent_means is not Structure.latent_means
     ):
         total: dict[str, Tensor] = {}
-        for one in _each(fit, draws):
-            for site, value in posterior_latents(one, data).items():
+        for draw in _each(fit, draws):
+            for site, value in posterior_latents(draw, data).items():
                 total[site] = total.get(site, torch.zeros(())) + value / count
         return total
     parts: dict[str, list[Tensor]] = {}
@@ -89,7 +89,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
-    """Tell whether draws run as one batch: several, of latents summed out in one plate."""
+    """Whether draws run as one batch: several, of latents summed out in one plate."""
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
     summed = (

@@ -19,15 +19,21 @@ from torch import Tensor
 from inference.base.checkpoint import replacing
 from inference.base.diagnostics import as_array, has_datatree, load_arviz
 from inference.base.structure import sampled_sites
-from inference.fitting.columns import as_fitted, checked_as_fitted
+from inference.fitting.columns import (
+    Names,
+    as_fitted,
+    as_matrix,
+    can_simulate,
+    checked_as_fitted,
+    dims_of,
+    labels_of,
+    observed_sites,
+)
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
-from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix, can_simulate, observed_sites
 from inference.fitting.posterior import chunks, simulate_rows
-from inference.programs.data import checks_data
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def to_arviz(
     names: Names | None = None,
     num_prior: int = 0,
 ) -> Any:
-    r"""The fit as an ``arviz.InferenceData`` (ArviZ 0.23) or an ``xarray.DataTree`` (ArviZ 1).
+    r"""ArviZ object of a fit: ``InferenceData`` (ArviZ 0.23) or ``DataTree`` (ArviZ 1).
 
     Groups:
 
@@ -279,7 +285,7 @@ def _local(fit: FitRecord, site: str, values: np.ndarray) -> tuple[tuple[str, ..
 
 
 def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All chains one after the other, (chains * draws, ...)."""
+    """Join all chains one after the other, (chains * draws, ...)."""
     return {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
 
 
@@ -374,7 +380,7 @@ def _predictive(
 
 
 def _graphs(fit: FitRecord) -> Variables:
-    """The graph that was given, layer by layer; nothing where all loadings are free."""
+    """Given graphs, layer by layer; nothing where all loadings are free."""
     out: Variables = {}
     for layer in fit.structure.layers:
         if layer.graph is not None:
@@ -396,7 +402,7 @@ def _by_unit(
 
 
 def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> FitRecord:
-    """The fit with one draw as its parameters."""
+    """Fit with one draw as its parameters."""
     return dataclasses.replace(
         fit, params={name: value[chain, draw] for name, value in draws.items()}
     )

@@ -56,11 +56,11 @@ from inference.fitting.problem import (
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
-from inference.programs.data import checks_data
 from inference.programs.global_state import isolated, listening
 from inference.programs.program import Params, Program
-from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import checks_data, first_tensor
+from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import is_integer
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ MOST_RESTARTS = 1_000_000
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 NO_ANSWER = "no start led to an answer:"
 REMEDY = (
-    "Look for values of a size like 1e300 or outside the support of their law, standardise the"
+    "Look for values of a size like 1e300 or outside the support of their distribution,"
+    " standardise the"
     " columns, or give another init"
 )
 
@@ -204,7 +205,7 @@ def fit(
             check_engine(problem.structure, method)
         refuse_sparse(problem, method)
         standard = _standard(problem, method)
-        inner = problem if standard is None else standard.problem
+        engine_problem = problem if standard is None else standard.problem
         if path is not None:
             problem.fingerprint(
                 method, {}
@@ -232,15 +233,26 @@ def fit(
             with bar, isolated(seed):
                 if search is None:
                     state = method.run(
-                        inner, _start(problem, standard, init, num_restarts or 1), bar, path
+                        engine_problem,
+                        _start(problem, standard, init, num_restarts or 1),
+                        bar,
+                        path,
                     )
-                elif inner.rows is not None:
+                elif engine_problem.rows is not None:
                     state = method.run(
-                        inner, _searched(search, method, inner, init, bar, path), bar, path
+                        engine_problem,
+                        _searched(search, method, engine_problem, init, bar, path),
+                        bar,
+                        path,
                     )
                 else:
                     state = search_starts(
-                        search, method, inner, _batches(inner, init, search.batch), bar, path
+                        search,
+                        method,
+                        engine_problem,
+                        _batches(engine_problem, init, search.batch),
+                        bar,
+                        path,
                     )
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
@@ -274,11 +286,13 @@ def _searched(
         if path is None or problem.rows.processes.rank
         else path.with_name(f"{path.name}.start")
     )
-    found = search_starts(search, method, sample, _batches(sample, init, search.batch), bar, beside)
-    best = rank_restarts(sample, found.params, found.objective).best
+    optima = search_starts(
+        search, method, sample, _batches(sample, init, search.batch), bar, beside
+    )
+    best = rank_restarts(sample, optima.params, optima.objective).best
     if beside is not None:
         beside.unlink(missing_ok=True)
-    return {name: value[best : best + 1] for name, value in found.params.items()}
+    return {name: value[best : best + 1] for name, value in optima.params.items()}
 
 
 def fit_from(
@@ -320,15 +334,17 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
         )
 
     def draw(batch: int) -> Params:
-        own = dataclasses.replace(problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63)
-        start = more_starts(own.structure, own, init, num_starts, batch)
+        batch_problem = dataclasses.replace(
+            problem, seed=(problem.seed + BATCH_STRIDE * batch) % 2**63
+        )
+        start = more_starts(batch_problem.structure, batch_problem, init, num_starts, batch)
         if start is not None:
             return start
         half = num_starts // 2
-        assigned = assigned_start(own, half) if half and init == "spectral" else None
+        assigned = assigned_start(batch_problem, half) if half and init == "spectral" else None
         if assigned is None:
-            return _unconstrained_start(own, num_starts)
-        others = _unconstrained_start(own, num_starts - half)
+            return _unconstrained_start(batch_problem, num_starts)
+        others = _unconstrained_start(batch_problem, num_starts - half)
         return {name: torch.cat([assigned[name], value]) for name, value in others.items()}
 
     return draw
@@ -343,9 +359,9 @@ def _start(
             raise ValueError(
                 f"init: 'spectral', 'random', parameters or a fit were expected, got {init!r}"
             )
-        inner = problem if standard is None else standard.problem
-        start = inner.structure.start(inner, init, num_restarts)
-        return _unconstrained_start(inner, num_restarts) if start is None else start
+        engine_problem = problem if standard is None else standard.problem
+        start = engine_problem.structure.start(engine_problem, init, num_restarts)
+        return _unconstrained_start(engine_problem, num_restarts) if start is None else start
     given = _given_start(problem, init, num_restarts)
     return given if standard is None else standard.inward(given)
 
@@ -373,18 +389,18 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
     like = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
     )  # for the program's dtype and device
-    own = {
+    values = {
         name: params[name].detach().to(value) if name in params else value[0]
         for name, value in like.items()
     }
-    free = program.unconstrained(own)
+    free = program.unconstrained(values)
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
     )
 
 
 def _outside(support: Any, value: torch.Tensor) -> str:
-    """A support and the first value that lies outside of it, in words."""
+    """First value outside of a support, with the support, in words."""
     base = getattr(support, "base_constraint", support)
     wrong = value[~base.check(value)]
     shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
@@ -430,7 +446,7 @@ def assemble(
     standard: Standard | None = None,
     is_plain: bool = False,
 ) -> Fit:
-    """The fit of the best restart, under the library's labels; warns of estimates on a bound.
+    """Assemble the fit of the best restart in the library's labels; warn of bounds.
 
     Args:
         problem: as the user gave it; method: the engine.
@@ -453,14 +469,21 @@ def assemble(
         problem = _of_model(problem, dataclasses.replace(user_model, **changes))
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
-    inner = problem if standard is None else standard.problem
+    engine_problem = problem if standard is None else standard.problem
     if isinstance(method, EM) and not outcome.is_named:
         outcome = dataclasses.replace(
-            outcome, params=canonical_for_data(inner.structure, inner, outcome.params)
+            outcome,
+            params=canonical_for_data(engine_problem.structure, engine_problem, outcome.params),
         )
     spread = method.spread if isinstance(method, SAEM) else None
-    is_ranked = isinstance(method, EM) or (spread is not None and bool(inner.structure.labels()))
-    ranking = rank_restarts(inner, outcome.params, outcome.objective, spread) if is_ranked else None
+    is_ranked = isinstance(method, EM) or (
+        spread is not None and bool(engine_problem.structure.labels())
+    )
+    ranking = (
+        rank_restarts(engine_problem, outcome.params, outcome.objective, spread)
+        if is_ranked
+        else None
+    )
     best = (
         int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         if ranking is None
@@ -473,8 +496,11 @@ def assemble(
             f" hold. {REMEDY}"
         )
     params = {name: value[best].clone() for name, value in outcome.params.items()}
-    params = params if outcome.is_named else inner.structure.canonical(params)
-    at_bound, concerns = inner.structure.at_bound(params), inner.structure.concerns(inner, params)
+    params = params if outcome.is_named else engine_problem.structure.canonical(params)
+    at_bound, concerns = (
+        engine_problem.structure.at_bound(params),
+        engine_problem.structure.concerns(engine_problem, params),
+    )
     if standard is not None:
         params, outcome = standard.outward(params), in_units_of_the_data(outcome, problem, standard)
     one_row = problem.program_of_one_row()
@@ -555,12 +581,9 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
 
 def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
-        shown = ", ".join(at_bound[:8]) + (
-            f" and {len(at_bound) - 8} more" if len(at_bound) > 8 else ""
-        )
         warnings.warn(
-            f"estimates on the bound of their interval: {shown}; the likelihood may have no maximum"
-            " inside",
+            f"estimates on the bound of their interval: {listed(at_bound)}; the likelihood may have"
+            " no maximum inside",
             BoundWarning,
             stacklevel=4,
         )

@@ -25,10 +25,9 @@ from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
-from inference.programs.data import checks_data
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
-from inference.programs.tables import first_row, first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
 from ppl_models.parts.validation import check_size
 
 CHUNK_ELEMENTS = 2**22
@@ -36,7 +35,7 @@ OF_ROWS = "log_likelihood"
 
 
 def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """Run the program on consecutive chunks of rows; block after block where rows come so."""
+    """Iterate over the program on consecutive chunks of rows, or block after block."""
     data = in_blocks(fit.model, data)
     for part in data if isinstance(data, RowBlocks) else [data]:
         yield from _chunks(fit, part)
@@ -73,15 +72,15 @@ def _by_row(
         refuse_open(fit, program)
         outside = set(program.names("latent")) - set(program.row_latents)
         local = structure.solve_local(fit.params, program.args[0]) if structure.local_sites else {}
-        found = ask(fit, program, fit.params | local)
+        answer = ask(fit, program, fit.params | local)
         if names:
-            refuse_parts(program, found, outside)
-        names = list(found)
-        once = {name: found.pop(name) for name in outside & found.keys()}
+            refuse_parts(program, answer, outside)
+        names = list(answer)
+        once = {name: answer.pop(name) for name in outside & answer.keys()}
         if written is None:
-            parts.append(found)
+            parts.append(answer)
         else:
-            written.take_in(found)
+            written.take_in(answer)
     if written is not None:
         once |= written.tensors()
     else:
@@ -94,7 +93,7 @@ def _by_row(
 
 
 def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) -> None:
-    """Refuse rows in blocks of a program whose rows share a latent: an answer needs all of them.
+    """Refuse rows in blocks of a program whose rows share a latent.
 
     Args:
         program: with one of the blocks; found: its answer.
@@ -114,7 +113,7 @@ def refuse_parts(program: Program, found: dict[str, Tensor], outside: set[str]) 
 
 
 def refuse_open(fit: FitRecord, program: Program) -> None:
-    """Refuse what needs continuous latents of the rows integrated, where only an engine draws them.
+    """Refuse questions that need continuous latents of the rows integrated out.
 
     Raises:
         ValueError: naming the site.
@@ -161,7 +160,7 @@ def posterior_latents(
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Tell whether the latents can be summed out: few values, none continuous."""
+    """Whether the latents can be summed out: few values, none continuous."""
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
     return can_sum_out(structure, program) and set(program.names("local")) <= settled
@@ -212,15 +211,15 @@ def _latent_modes(
 
 
 def everything_of_rows(fit: FitRecord, data: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Posterior means, with continuous latents of the rows, and modes in one pass."""
+    """Posterior means and modes of the latents of the rows in one pass."""
 
     def both(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
         means = _latent_means(fit, program, params)
         modes = _latent_modes(fit, program, params, means)
         for name in set(program.names("latent")) - set(program.row_latents):
             del means[name], modes[name]
-        own = {name: params[name] for name in fit.structure.local_sites if name in params}
-        return {f"mean {name}": value for name, value in (means | own).items()} | {
+        local = {name: params[name] for name in fit.structure.local_sites if name in params}
+        return {f"mean {name}": value for name, value in (means | local).items()} | {
             f"mode {name}": value for name, value in modes.items()
         }
 
@@ -252,10 +251,10 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
             return {OF_ROWS: marginal_rows(structure, program, params)}
         _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
-        one = {name: value.unsqueeze(0) for name, value in params.items()}
+        batch = {name: value.unsqueeze(0) for name, value in params.items()}
         return {
             OF_ROWS: gibbs_estimates.log_likelihood_rows(
-                fit.structure.gibbs(program), one, latents, generator
+                fit.structure.gibbs(program), batch, latents, generator
             )[0]
         }
 
@@ -275,22 +274,22 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
     out = []
     for program in chunks(fit, data):
         refuse_open(fit, program)
-        own = fit.structure.expected_rows(program, fit.params)
-        if own is None and (mixture := program.as_mixture(fit.params)) is not None:
+        expected = fit.structure.expected_rows(program, fit.params)
+        if expected is None and (mixture := program.as_mixture(fit.params)) is not None:
             weights = program.latent_marginals(fit.params)[mixture.latent]  # (n, C)
-            own = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
+            expected = weights @ mixture.response.mean.reshape(weights.shape[1], -1)
             given = program.args[0][
-                ..., own.shape[-1] :
+                ..., expected.shape[-1] :
             ]  # covariates stand behind the items, as they are
-            own = torch.cat([own, given.to(own)], -1)
-        if own is None:
+            expected = torch.cat([expected, given.to(expected)], -1)
+        if expected is None:
             raise ValueError(
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
                 " models of binary latents over independent items and factorizations, and not for"
                 f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
                 " expectation"
             )
-        out.append(own.detach())
+        out.append(expected.detach())
     return torch.cat(out)
 
 
@@ -312,9 +311,11 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         ) from None
     local = {}
     if fit.local:
-        own = len(next(iter(fit.local.values())))
-        picked = torch.randint(own, (num_rows,), generator=torch.Generator().manual_seed(seed))
-        picked = torch.arange(own) if num_rows == own else picked
+        num_known = len(next(iter(fit.local.values())))
+        picked = torch.randint(
+            num_known, (num_rows,), generator=torch.Generator().manual_seed(seed)
+        )
+        picked = torch.arange(num_known) if num_rows == num_known else picked
         local = {name: value[picked] for name, value in fit.local.items()}
     try:
         return simulate(fit.model, fit.params | local, seed, None, num_rows)
@@ -323,7 +324,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
 
 
 def num_rows_of(data: Any) -> int:
-    """Number of rows of ``data``.
+    """Number of rows of data.
 
     Raises:
         ValueError: for what has no length.
@@ -336,7 +337,7 @@ def num_rows_of(data: Any) -> int:
 
 
 class Written:
-    """Tables with one line a row, each a ``.npy`` file of a folder, filled block by block.
+    """Row tables on disk: ``.npy`` files of a folder, filled block by block.
 
     Args:
         folder: made if it is not there; files of the same names in it are replaced.
@@ -349,7 +350,7 @@ class Written:
         self._done = 0
 
     def take_in(self, found: dict[str, Tensor]) -> None:
-        """The next rows, by table.
+        """Write the next rows, by table.
 
         Raises:
             ValueError: for an answer that is not one line a row, or no answer.
@@ -383,7 +384,7 @@ class Written:
         self._done += len(next(iter(found.values())))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tables, as maps of their files."""
+        """Tables as memory maps of their files."""
         for array in self._arrays.values():
             array.flush()
         return {name: torch.from_numpy(np.asarray(array)) for name, array in self._arrays.items()}

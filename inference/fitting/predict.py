@@ -18,15 +18,14 @@ from inference.fitting.posterior import (
     reconstruct,
 )
 from inference.fitting.record import FitRecord
-from inference.programs.data import is_frame
-from ppl_models.parts.frames import as_frame
+from ppl_models.data.frames import as_frame, is_frame
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
 
 
 def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
-    """The most probable value of one latent in each row.
+    """Most probable value of one latent in each row.
 
     Args:
         fit: of a model with discrete latents; data: the rows.
@@ -97,7 +96,7 @@ def _one(caller: str, fit: FitRecord, sites: Sequence[str], site: str | None) ->
 
 
 def whole_numbers(values: Tensor) -> np.ndarray:
-    """Whole numbers as such; a latent may have other values."""
+    """Convert whole numbers to integers; other values of a latent stay."""
     array = as_array(values)
     return array.astype(np.int64) if np.array_equal(array, np.round(array)) else array
 
@@ -145,6 +144,6 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
 
 
 def _value(column: Any, codes: np.ndarray, code: int, levels: tuple[str, ...]) -> Any:
-    """A category as the column itself writes it."""
-    found = np.flatnonzero(codes == code)
-    return column.iloc[int(found[0])] if len(found) else levels[code]
+    """Category in the notation of its column."""
+    places = np.flatnonzero(codes == code)
+    return column.iloc[int(places[0])] if len(places) else levels[code]

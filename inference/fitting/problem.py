@@ -22,12 +22,13 @@ from inference.base.structure import (
 )
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
-from ppl_models.parts.frames import as_frame
-from ppl_models.parts.sparse import SparseTable
+from ppl_models.data.frames import as_frame
+from ppl_models.data.sparse import SparseTable
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
 
 
@@ -39,7 +40,7 @@ def problem_of(
     weights: Any = None,
     takes_sparse: bool = False,
 ) -> Problem:
-    """The problem of a model, its data checked by the model's own rules where it has them.
+    """Problem of a model and its data, checked by the model's own rules if it has any.
 
     Args:
         model: the program; data: what it takes.
@@ -64,20 +65,22 @@ def problem_of(
     if own_program is not None:
         check_program(own_program)
     structure = structure_of(model)
-    own = None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
-    known = structure.bind(tensors, own)
+    tensor_weights = (
+        None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
+    )
+    bound_model = structure.bind(tensors, tensor_weights)
     problem = Problem(
-        known,
+        bound_model,
         tensors,
         names,
         int(seed),
         start_given,
-        structure if known is model else structure_of(known),
-        weights=own,
+        structure if bound_model is model else structure_of(bound_model),
+        weights=tensor_weights,
     )
     if own_program is not None:
         own_program.share_trial(problem.trial_results)
-        if own_program.is_of(known, tensors):
+        if own_program.is_of(bound_model, tensors):
             problem.once("program", lambda: own_program)
     return problem
 
@@ -131,28 +134,28 @@ def problem_of_blocks(
             )
         )
     blocks.processes.refuse(blocks.processes.gathered(words))
-    often = None
+    weight_array = None
     if weights is not None:
         check_weighed(structure)
-        blocks, often = weights_in_blocks(weights, blocks)
+        blocks, weight_array = weights_in_blocks(weights, blocks)
 
     def look(program: Program) -> None:
         refuse_open_sites("RowBlocks: EM", structure, program)
         program.check_enumerable()
 
     rows, sample, names = check_rows(
-        model, blocks, int(seed), look, often, partial(refused_rows, structure)
+        model, blocks, int(seed), look, weight_array, partial(refused_rows, structure)
     )
-    own = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
-    known = structure.bind(sample, own)
+    sample_weights = None if rows.weights is None else rows.weights[torch.as_tensor(rows.sampled)]
+    bound_model = structure.bind(sample, sample_weights)
     return Problem(
-        known,
+        bound_model,
         sample,
         names,
         int(seed),
         start_given,
-        structure if known is model else structure_of(known),
-        weights=own,
+        structure if bound_model is model else structure_of(bound_model),
+        weights=sample_weights,
         rows=rows,
     )
 
@@ -188,7 +191,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 
 def _solves(structure: Structure, method: Method | None) -> bool:
-    """Rows are solved block by block by an engine made for it."""
+    """Whether an engine made for the structure solves rows block by block."""
     return Capability.LOCAL_BLOCKS in structure.capabilities and (
         method is None or getattr(method, "solves_blocks", False)
     )

@@ -22,7 +22,7 @@ from ppl_models.parts.repr import shows_briefly
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The course of the best restart.
+    """Trace of the best restart.
 
     Args:
         name: what ``objective`` is.
@@ -38,7 +38,7 @@ class Trace:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Restarts:
-    """Every restart of a fit, R of them.
+    """Outcomes of every restart of a fit, R of them.
 
     Args:
         objective, log_likelihood: (R,); converged: (R,) bool; num_iterations: (R,).
@@ -68,17 +68,17 @@ class Restarts:
 
     @property
     def num_ended(self) -> int:
-        """Starts run to the end, n."""
+        """Number of starts run to the end, n."""
         return len(self.objective)
 
     @property
     def num_reached(self) -> int:
-        """Starts that reached the best optimum, k; 1 where restarts were not compared."""
+        """Number of starts at the best optimum, k; 1 where restarts were not compared."""
         return 1 if self.optimum is None else max(1, int((self.optimum == 0).sum()))
 
     @property
     def num_optima(self) -> int:
-        """Distinct optima that were reached, degenerate solutions left out."""
+        """Number of distinct optima reached, degenerate solutions left out."""
         return 1 if self.optimum is None else max(1, int(self.optimum.max()) + 1)
 
     @property
@@ -90,14 +90,14 @@ class Restarts:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Another optimum, of other estimates, fits as well as the best."""
+        """Whether another optimum, of other estimates, fits as well as the best."""
         return self.next_best is not None and self.next_best <= SAME_VALUE * max(
             1.0, abs(float(self.objective[self.best]))
         )
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Reasons why the reported solution is no proper optimum; () if none."""
+        """Reasons why the reported solution is degenerate; () if none."""
         return self.degenerate[self.best] if self.degenerate else ()
 
     def text(self) -> str:
@@ -130,14 +130,14 @@ class Restarts:
             words.append(
                 "There was one start, so nothing says whether another would have ended higher."
             )
-        bad = sum(bool(own) for own in self.degenerate)
+        bad = sum(bool(reasons) for reasons in self.degenerate)
         if self.faults:
             words.append(
                 "The estimate is no proper optimum, and no start found one:"
                 f" {'; '.join(self.faults)}."
             )
         elif bad:
-            first = next(own for own in self.degenerate if own)
+            first = next(reasons for reasons in self.degenerate if reasons)
             words.append(
                 f"{bad} of the starts ended in a solution that is no proper optimum (such as:"
                 f" {first[0]}); these rank behind."
@@ -148,7 +148,7 @@ class Restarts:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class FitRecord:
-    """A fitted model.
+    """Record of a fitted model: estimate, objective, restarts, settings.
 
     Args:
         model: the program; method: the engine's settings.
@@ -180,7 +180,7 @@ class FitRecord:
         choice: what the model's graph was chosen among, where a penalty was left open; None
             elsewhere. Standard errors and intervals take that graph as given.
         latents: by discrete latent site, how many there are in a row and how many values each has;
-            None where the model sums them out inside a law of its own.
+            None where the model sums them out inside a distribution of its own.
         row_weights: how often each row counted, (N,); None for once.
     """
 
@@ -241,7 +241,7 @@ class FitRecord:
 
     @property
     def model_name(self) -> str:
-        """The model's class, or the name of the user's function."""
+        """Name of the model's class, or of the user's function."""
         named = (
             type(self.model).__name__
             if dataclasses.is_dataclass(self.model)
@@ -316,14 +316,15 @@ class FitRecord:
 
     @property
     def bic(self) -> float:
-        """-2 log-likelihood + :attr:`price`; smaller is better.
+        """BIC: -2 log-likelihood + :attr:`price`; smaller is better.
 
-        The price that Schwarz derived is of the dimension of the family of laws, which is the rank
-        of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman, King and
-        Meek 2001, doi:10.1214/aos/1009210550). Where several parameters give one law, it is less
-        than ``num_parameters``, and BIC as it stands here charges too much, never too little. The
-        rank needs derivatives of every row and may be less at single estimates, so that it is no
-        number of the fit: :func:`inference.uncertainty.check_information` works it out, and a page
-        of the fit says both.
+        The price that Schwarz derived is of the dimension of the family of distributions, which is
+        the rank of the derivatives of the likelihood at almost all parameters (Geiger, Heckerman,
+        King and Meek 2001, doi:10.1214/aos/1009210550). Where several parameters give one
+        distribution, it is less than ``num_parameters``, and BIC as it stands here charges too
+        much, never too little. The rank needs derivatives of every row and may be less at single
+        estimates, so that it is no number of the fit:
+        :func:`inference.uncertainty.check_information` works it out, and a page of the fit says
+        both.
         """
         return -2 * self.log_likelihood + self.price

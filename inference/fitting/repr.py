@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppl_models.parts.repr import counted, shown_settings
+from ppl_models.parts.repr import counted, listed, shown_settings
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -43,7 +43,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
 
 
 def _size(fit: FitRecord) -> tuple[str, str]:
-    """BIC; where that does not apply, what was maximised."""
+    """BIC, or the quantity that was maximised where BIC does not apply."""
     if fit.why_no_criteria is None:
         return "BIC", f"{_number(fit.bic)}, {counted(fit.num_parameters, 'free parameter')}"
     return "objective", f"{fit.objective:.5g}, {fit.objective_name} (BIC and AIC do not apply)"
@@ -62,7 +62,7 @@ def rows_in_words(fit: FitRecord) -> str:
 
 
 def has_sequences(fit: FitRecord) -> bool:
-    """Rows that are sequences of steps."""
+    """Whether the rows are sequences of steps."""
     return bool(fit.structure.row_columns)
 
 
@@ -87,8 +87,7 @@ def _latents(fit: FitRecord) -> str:
     sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
-    more = f" and {len(sites) - MOST_SITES} more" if len(sites) > MOST_SITES else ""
-    return (", ".join(sites[:MOST_SITES]) + more) or "none"
+    return listed(sites, MOST_SITES) or "none"
 
 
 def _values(count: int, num_values: int) -> str:

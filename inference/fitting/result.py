@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference.base import drawing
 from inference.fitting import export, posterior, predict, storage, tabular
-from inference.fitting.names import Names
+from inference.fitting.columns import Names
 from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
@@ -197,30 +197,30 @@ class Fit(FitRecord):
 
     @property
     def aic(self) -> float:
-        """-2 log-likelihood + 2 a free parameter; smaller is better."""
+        """AIC: -2 log-likelihood + 2 a free parameter; smaller is better."""
         return aic(self)
 
     @property
     def aicc(self) -> float:
-        """AIC for few rows, which must exceed the free parameters by two."""
+        """AICc: AIC for few rows, which must exceed the free parameters by two."""
         return aicc(self)
 
     @property
     def sabic(self) -> float:
-        """BIC with the number of rows adjusted; see :func:`inference.fitting.result.sabic`."""
+        """Sample-size adjusted BIC; see :func:`inference.fitting.result.sabic`."""
         return sabic(self)
 
     @property
     def caic(self) -> float:
-        """BIC + the number of free parameters."""
+        """Consistent AIC: BIC + the number of free parameters."""
         return caic(self)
 
     def icl(self, data: Any) -> float:
-        """BIC + twice the entropy of the rows' classes."""
+        """ICL: BIC + twice the entropy of the rows' classes."""
         return icl(self, data)
 
     def entropy_r2(self, data: Any) -> float:
-        """Separation of the rows' classes, 0 to 1."""
+        """Entropy R2: separation of the rows' classes, 0 to 1."""
         return entropy_r2(self, data)
 
     # ---------------------------------------------------------------- files
@@ -250,7 +250,7 @@ class Fit(FitRecord):
 
 
 def aic(fit: FitRecord, price: float = 2.0) -> float:
-    """-2 log-likelihood + ``price`` a free parameter: 2 is AIC, 3 AIC3.
+    """AIC: -2 log-likelihood + ``price`` a free parameter; 2 is AIC, 3 AIC3.
 
     Raises:
         ValueError: here and in all criteria below, for a model whose parameters are no price, such
@@ -261,7 +261,7 @@ def aic(fit: FitRecord, price: float = 2.0) -> float:
 
 
 def aicc(fit: FitRecord) -> float:
-    """AIC for few rows.
+    """AICc: AIC for few rows.
 
     Raises:
         ValueError: where there are not at least two rows more than free parameters.
@@ -277,7 +277,7 @@ def aicc(fit: FitRecord) -> float:
 
 
 def sabic(fit: FitRecord) -> float:
-    """BIC with the number of rows adjusted.
+    """Sample-size adjusted BIC: BIC with the number of rows adjusted.
 
     Raises:
         ValueError: where parameters are read from different numbers of rows, for which no such
@@ -293,13 +293,13 @@ def sabic(fit: FitRecord) -> float:
 
 
 def caic(fit: FitRecord) -> float:
-    """BIC and one more for every free parameter."""
+    """Consistent AIC: BIC and one more for every free parameter."""
     fit.check_criterion("caic")
     return fit.bic + fit.num_parameters
 
 
 def icl(fit: FitRecord, data: Any) -> float:
-    """BIC and twice the entropy of the classes of the rows.
+    """ICL: BIC and twice the entropy of the classes of the rows.
 
     Args:
         fit: of a model with one latent of several values a row; data: the rows of the fit.
@@ -312,7 +312,7 @@ def icl(fit: FitRecord, data: Any) -> float:
 
 
 def entropy_r2(fit: FitRecord, data: Any) -> float:
-    """Certainty of the posterior of classes: 1 where every row is certain, 0 where none is.
+    """Entropy R2: 1 where every row's class is certain, 0 where none is.
 
     The posterior takes the estimates for the truth and is too sure where rows are few;
     ``inference.inspection.class_accuracy`` corrects for that.
@@ -329,7 +329,7 @@ def _rows(fit: FitRecord) -> float:
 
 
 def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
-    """E, and the number of classes."""
+    """Entropy E of the classes of the rows, and the number of classes."""
     sites = list((fit.latents or {}).items())
     if len(sites) != 1 or sites[0][1][0] != 1 or sites[0][1][1] < 2 or fit.structure.local_sites:
         raise ValueError(

@@ -81,7 +81,7 @@ def save(fit: FitRecord, path: str | Path) -> None:
 
 
 def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """The fields of a saved fit; see :meth:`inference.Fit.load`, which says what is refused."""
+    """Read the fields of a saved fit; see :meth:`inference.Fit.load`."""
     tensors, record = read_tensors(Path(path) / "fit.safetensors", unsigned=UNSIGNED)
     written = record.get("format")
     if isinstance(written, bool) or written not in (*UNSIGNED, FORMAT):
@@ -136,7 +136,7 @@ class SavedFunction:
 
 
 def _holds_code(model: Any) -> bool:
-    """Tell whether a part of a library model is the user's own code, given again at load."""
+    """Whether a part of a library model is the user's own code, given again at load."""
     parts = (
         [getattr(model, field.name) for field in dataclasses.fields(model)]
         if dataclasses.is_dataclass(model)
@@ -154,7 +154,7 @@ def _holds_code(model: Any) -> bool:
 
 
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A value as JSON; tensors go aside under their path.
+    """Convert a value to JSON; tensors go into a dict under their path.
 
     Raises:
         ValueError: for what would need code, naming its place.
@@ -204,7 +204,7 @@ def _public(package: str, name: str) -> Any:
 
 
 def _record_type(record: str, written: int) -> type:
-    """The public record type that a file names."""
+    """Public record type named in a file."""
     package, _, name = record.partition(":")
     if written == 1 and record in FORMAT_1:
         package = package.partition(".")[0]
@@ -220,7 +220,7 @@ def _record_type(record: str, written: int) -> type:
 
 
 def unpack(value: Any, tensors: dict[str, Tensor], written: int = FORMAT) -> Any:
-    """The inverse of :func:`pack`; lists come back as tuples.
+    """Invert :func:`pack`; lists come back as tuples.
 
     Raises:
         ValueError: for records that this version does not know.

@@ -8,11 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.diagnostics import as_array
-from inference.fitting.columns import as_fitted
-from inference.fitting.names import Names, dims_of, labels_of
+from inference.fitting.columns import Names, as_fitted, dims_of, labels_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers
-from inference.programs.data import is_frame
+from ppl_models.data.frames import is_frame
 from ppl_models.data.sequences import places_of
 
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
     data = as_fitted(fit, data)
     chances, values, steps = _columns(fit, data, names)
     columns: dict[str, np.ndarray] = {}
-    for site, own in chances.items():
-        columns |= own | values[site]
+    for site, probabilities in chances.items():
+        columns |= probabilities | values[site]
     if not columns:
         raise ValueError(f"posterior_frame: {fit.model_name} has no latents")
     return _indexed(pd.DataFrame(columns), data, steps)
@@ -122,7 +121,9 @@ def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
         ValueError: as :func:`posterior_frame`.
     """
     chances, _, _ = _columns(fit, as_fitted(fit, data), None)
-    columns = {name: column for own in chances.values() for name, column in own.items()}
+    columns = {
+        name: column for probabilities in chances.values() for name, column in probabilities.items()
+    }
     if not columns:
         raise ValueError(f"transform: {fit.model_name} has no latents")
     return columns
@@ -163,15 +164,17 @@ def _columns(
             chances[site] = {
                 f"P({site}={label})": column for label, column in zip(labels, columns, strict=True)
             }
-            found = whole_numbers(mode)
+            modes_of_site = whole_numbers(mode)
             values[site] = {
-                site: np.asarray(labels)[found] if names is not None and dim in names else found
+                site: np.asarray(labels)[modes_of_site]
+                if names is not None and dim in names
+                else modes_of_site
             }
     return chances, values, steps
 
 
 def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFrame:
-    """The frame under the caller's index."""
+    """Set the caller's index on a frame."""
     import pandas as pd
 
     has_index = is_frame(data) and hasattr(data, "index")

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from inference.fitting.record import FitRecord, Restarts, Trace
-from inference.programs.data import checks_data
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 
 ROUNDING = 1e-4  # a probability vector in single precision
@@ -93,16 +93,16 @@ def _check_types(kind: type, values: Mapping[str, Any], prefix: str) -> None:
 
 
 def _conforms(value: Any, hint: Any) -> bool:
-    """Tell whether a value conforms to an annotation; unknown annotations always do."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    """Whether a value conforms to an annotation; unknown annotations always do."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(_conforms(value, one) for one in inner)
+        return any(_conforms(value, argument) for argument in arguments)
     if origin in (dict, Mapping):
         return isinstance(value, dict) and all(
-            _conforms(k, inner[0]) and _conforms(v, inner[1]) for k, v in value.items()
+            _conforms(k, arguments[0]) and _conforms(v, arguments[1]) for k, v in value.items()
         )
-    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
-        return isinstance(value, tuple) and all(_conforms(part, inner[0]) for part in value)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return isinstance(value, tuple) and all(_conforms(part, arguments[0]) for part in value)
     if origin is Callable or hint is Callable:
         return callable(value)
     if hint in (int, float, bool):
@@ -175,7 +175,7 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
 
 
 def _inside(support: constraints.Constraint, value: Tensor) -> bool:
-    """Values lie in a support or, for the rounding of an estimate, on its edge."""
+    """Whether values lie in a support or, for the rounding of an estimate, on its edge."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is constraints.simplex:

@@ -15,12 +15,10 @@ from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
 from inference.base.structure import Capability, Method, Structure
 from inference.engines.em import EM
-from inference.programs.data import is_frame
-from inference.programs.tables import first_tensor
 from inference.structures.registry import structure_of
-from ppl_models.parts.frames import as_frame, row_of
+from ppl_models.data.frames import as_frame, is_frame, row_of
+from ppl_models.data.tables import as_table, first_tensor, with_nan
 from ppl_models.parts.repr import counted
-from ppl_models.parts.validation import as_table, with_nan
 
 Missing = Literal["refuse", "drop"]
 MOST_NAMED = 10  # rows of a warning
@@ -84,7 +82,7 @@ def check_weighed(structure: Structure) -> None:
 
 
 def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.ndarray]:
-    """The rows without their weights, and how often each row of all processes counts, (N,).
+    """Split row blocks into the items and the weights of all processes' rows, (N,).
 
     Args:
         weights: one number for each row of the source, such as a memory map; or the name of a
@@ -94,14 +92,14 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
     Raises:
         ValueError: as :func:`row_weights`, in all processes alike.
     """
-    words, own, processes = None, np.zeros(0), blocks.processes
+    words, own_values, processes = None, np.zeros(0), blocks.processes
     try:
         if isinstance(weights, str):
             rest, column = column_apart(blocks.source, weights)
             parts = [
                 part[weights] for part in column.parts(blocks.begin, blocks.end, blocks.block_rows)
             ]
-            own = np.concatenate([_numbers(part) for part in parts]) if parts else own
+            own_values = np.concatenate([_numbers(part) for part in parts]) if parts else own_values
             blocks = replace(blocks, source=rest)
         else:
             size = len(blocks.source)
@@ -110,17 +108,17 @@ def weights_in_blocks(weights: Any, blocks: RowBlocks) -> tuple[RowBlocks, np.nd
                     f"weights: one number for each of the {size:,} rows was expected, got shape"
                     f" {np.shape(weights)}"
                 )
-            own = _numbers(weights[blocks.begin : blocks.end])
+            own_values = _numbers(weights[blocks.begin : blocks.end])
     except ValueError as error:
         words = str(error)
     processes.refuse(processes.gathered(words))
-    values = np.concatenate(processes.gathered(own))
+    values = np.concatenate(processes.gathered(own_values))
     _check_values(values)
     return blocks, values
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """As double precision, NaN where one is missing."""
+    """Convert to double precision, NaN where missing."""
     try:
         return np.asarray(
             with_nan(np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)),
@@ -182,15 +180,15 @@ def complete_covariates(
     if covariates_missing == "refuse" or isinstance(data, RowBlocks) or isinstance(model, type):
         return data, weights
     structure = structure_of(model)
-    known = structure.covariates
-    if known is None:
+    covariates = structure.covariates
+    if covariates is None:
         raise ValueError(
             "fit: covariates_missing='drop' leaves out rows that lack a covariate, and this"
             f" {type(model).__name__} has none, as Mixture(..., covariates=('age', 'sex')) or"
             " DeepDiscreteEncoder(..., covariates=...) has"
         )
     data = as_frame(data)
-    seen = known.seen(data, model.num_items)
+    seen = covariates.seen(data, model.num_items)
     if all(seen):
         return data, weights
     if not any(seen):

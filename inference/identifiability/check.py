@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -57,36 +57,6 @@ BOTTOMS = ("additive", "dina", "gdm")
 PROPORTION_EDGE = 1e-4  # a proportion this near to 0 or 1 is on its bound
 SAME = 1e-9  # relative difference of two columns that are equal
 ZERO_SUM = 1e-12
-
-
-# ---------------------------------------------------------------- public
-
-
-@overload
-def check_identifiability(
-    fit: Mapping[str, Tensor],
-    threshold: float | None = None,
-    item_names: Sequence[str] | None = None,
-    latent_names: Mapping[str, Sequence[str]] | None = None,
-    layers: Sequence[GeneralizedLinearLayer] | None = None,
-    root: Root | None = None,
-    bottom: Bottom | None = None,
-    predictors: Tensor | None = None,
-) -> IdentifiabilityReport: ...
-
-
-@overload
-def check_identifiability(
-    fit: Any,
-    threshold: float | None = None,
-    item_names: Sequence[str] | None = None,
-    latent_names: Mapping[str, Sequence[str]] | None = None,
-    layers: Sequence[GeneralizedLinearLayer] | None = None,
-    root: Root | None = None,
-    bottom: Bottom | None = None,
-    predictors: Tensor | None = None,
-    data: Any = None,
-) -> Any: ...
 
 
 def check_identifiability(
@@ -259,9 +229,6 @@ def check_graph(
     return _check_layer(
         edges, values, bottom, predictors, children, parents, "items given latents", "item", None
     )
-
-
-# ---------------------------------------------------------------- parts
 
 
 def _attribute_report(

@@ -177,11 +177,9 @@ def certainty(
     """
     found = certainty_by_share(members, component, against, level)
     if not found:
-        mass = (
-            np.ones(members.shape[1])
-            if against is None
-            else members[..., [component, against]].sum(-1).mean(0)
-        )
+        mass = np.ones(members.shape[1])
+        if against is not None:
+            mass = members[..., [component, against]].sum(-1).mean(0)
         numbers = (math.nan, float(mass.sum()), math.nan, math.nan, math.nan, 0.0)
         return Purity(variate, component, against, *numbers, "too few rows")
     best_lower = max(row[3] for row in found)
@@ -232,10 +230,8 @@ def certainty_by_share(
             values[m, judges] = top[np.ix_(judges, rows)].sum(1) / np.maximum(sums, 1e-300)
             mean_top, mean_over = top[np.ix_(judges, rows)].mean(0), over.mean(0)
             level_here = mean_top.sum() / max(mean_over.sum(), 1e-300)
-            errors[m] = (
-                np.square(mean_top - level_here * mean_over).sum()
-                / max(mean_over.sum(), 1e-300) ** 2
-            )
+            squares = np.square(mean_top - level_here * mean_over).sum()
+            errors[m] = squares / max(mean_over.sum(), 1e-300) ** 2
             counts[m] = mean_over.sum()
         by_judge = np.nanmean(values, 0)
         mean = float(np.nanmean(values))
@@ -337,12 +333,9 @@ def independence(
     blocks = np.mean(products, 0)  # (blocks, C, C)
     gram = blocks.mean(0) * len(blocks) / num_rows
     smallest = _smallest(gram)
+    num, even = len(blocks), np.full(len(blocks), 1 / len(blocks))
     resampled = [
-        _smallest(
-            np.tensordot(
-                generator.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))), blocks, 1
-            )
-        )
+        _smallest(np.tensordot(generator.multinomial(num, even), blocks, 1))
         for _ in range(NUM_RESAMPLES)
     ]
     half = one_sided(float(np.var(resampled, ddof=1)), np.asarray(by_member), level)
@@ -465,10 +458,8 @@ def weight_errors(alphas: Sequence[np.ndarray], weights: np.ndarray, seed: int =
     weighted = rest * share[:, None]
     information = (of_weights * share[:, None]).T @ of_weights
     shared = of_weights.T @ weighted
-    left = (
-        information
-        - shared @ np.linalg.pinv(rest.T @ weighted, rcond=1e-12, hermitian=True) @ shared.T
-    )
+    inverse = np.linalg.pinv(rest.T @ weighted, rcond=1e-12, hermitian=True)
+    left = information - shared @ inverse @ shared.T
     values, vectors = np.linalg.eigh(left)
     if values[0] <= SINGULAR * np.trace(information):
         return np.full(size, np.inf)

@@ -274,9 +274,6 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [own if len(shape) == 3 else own[None] for own in arrays]
 
 
-# ---------------------------------------------------------------- words
-
-
 def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
     size, sure = len(report.weights), f"{1 - report.delta:.0%}"
     names, out = report.variate_names, []
@@ -296,7 +293,8 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             f"Refuted at this resolution: in these {num} rows variate {names[worst.variate]} never"
             f" tells component {worst.component} from {other} with certainty. Where it is surest"
             f" ({worst.share:.2%} of the rows that matter) its chance is {worst.mean:.3f}, at most"
-            f" {worst.upper:.3f}. Then other weights and densities have exactly the same law"
+            f" {worst.upper:.3f}. Then other weights and densities have exactly the same"
+            " distribution"
             " (theorem 1), and the fit shows one of many answers. Known weights, a known density"
             " of one component, a third variate, or more rows in the tails would narrow them."
         )

@@ -78,12 +78,9 @@ def rest_of(graph: np.ndarray, loadings: np.ndarray | None) -> np.ndarray:
     """
     spent: list[int] = []
     for k, children in enumerate(exclusive_children(graph)):
-        order = (
-            children
-            if loadings is None
-            else children[np.argsort(np.abs(loadings[children, k]), kind="stable")]
-        )
-        spent += order[:2].tolist()
+        if loadings is not None:
+            children = children[np.argsort(np.abs(loadings[children, k]), kind="stable")]
+        spent += children[:2].tolist()
     return np.setdiff1d(np.arange(len(graph)), spent)
 
 
@@ -367,24 +364,15 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
 
     # y of child j takes j away from every latent l with an edge to j
     taken, takes = np.nonzero(graph[children].T)
+    twice = matrix(num_latents, (latents, y, 1.0), (each, v + each, 1.0))
+    once = matrix(num_children, (children, y, 1.0))
+    covering = ((taken, takes, -1.0), (each, u + each, 1.0), (gain_latents, c + gains, 1.0))
+    spare = matrix(num_latents, (each, u + each, 1.0), (each, np.full(num_latents, s), -1.0))
     constraints = [
-        LinearConstraint(matrix(num_latents, (latents, y, 1.0), (each, v + each, 1.0)), 2, 2),
-        LinearConstraint(matrix(num_children, (children, y, 1.0)), -np.inf, 1),
-        LinearConstraint(
-            matrix(
-                num_latents,
-                (taken, takes, -1.0),
-                (each, u + each, 1.0),
-                (gain_latents, c + gains, 1.0),
-            ),
-            1 - graph.sum(0),
-            np.inf,
-        ),
-        LinearConstraint(
-            matrix(num_latents, (each, u + each, 1.0), (each, np.full(num_latents, s), -1.0)),
-            -np.inf,
-            0,
-        ),
+        LinearConstraint(twice, 2, 2),
+        LinearConstraint(once, -np.inf, 1),
+        LinearConstraint(matrix(num_latents, *covering), 1 - graph.sum(0), np.inf),
+        LinearConstraint(spare, -np.inf, 0),
     ]
     high, cost = np.ones(c + num_c), np.zeros(c + num_c)
     if size is None:
@@ -392,21 +380,14 @@ def _solve(graph: np.ndarray, candidates: np.ndarray, size: np.ndarray | None) -
         cost[v:u], cost[u:s], cost[s] = 1.0, 1.0 / (2 * num_latents + 1), 1.0
     else:
         high[v:c] = 0
-        cost[:num_y], cost[c:] = (
-            -size[children, latents] * is_new,
-            -size[gain_children, gain_latents],
-        )
+        cost[:num_y] = -size[children, latents] * is_new
+        cost[c:] = -size[gain_children, gain_latents]
         zeros = np.zeros(num_c, dtype=int)
-        constraints.append(
-            LinearConstraint(
-                matrix(1, (zeros, y[is_new], 1.0), (zeros, c + gains, 1.0)), -np.inf, 1
-            )
-        )
+        single = matrix(1, (zeros, y[is_new], 1.0), (zeros, c + gains, 1.0))
         # a child that represents covers nothing
         same, other = np.nonzero(gain_children[:, None] == children)
-        constraints.append(
-            LinearConstraint(matrix(num_c, (same, other, 1.0), (gains, c + gains, 1.0)), -np.inf, 1)
-        )
+        either = matrix(num_c, (same, other, 1.0), (gains, c + gains, 1.0))
+        constraints += [LinearConstraint(rows, -np.inf, 1) for rows in (single, either)]
     solution = milp(
         cost,
         integrality=np.ones(c + num_c),

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.parts.repr import counted, shows_briefly
+from ppl_models.parts.repr import counted, listed, shows_briefly
 
 JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
 # eigenvalues, relative to the largest: below it, and below the widest gap, is zero
@@ -31,7 +31,6 @@ SCORE_ZERO = 1e-8
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
-MOST_NAMES = 8
 
 
 @shows_briefly
@@ -109,10 +108,10 @@ class InformationReport:
                 f" locally identified, {self.num_parameters - self.rank} direction(s) leave the"
                 " distribution unchanged:"
             ]
-            lines += [f"  {_some(direction.names)}" for direction in self.null_directions]
+            lines += [f"  {listed(direction.names)}" for direction in self.null_directions]
         if self.weakest is not None:
             lines.append(
-                f"Weakest direction with information: {_some(self.weakest.names)}; its eigenvalue"
+                f"Weakest direction with information: {listed(self.weakest.names)}; its eigenvalue"
                 f" is {self.weakest.eigenvalue:.3g}, where 1 means not confounded."
             )
         if self.is_full_rank:
@@ -134,9 +133,6 @@ class InformationReport:
             "num_rows": self.num_rows,
             "text": self.text(),
         }
-
-
-# ---------------------------------------------------------------- public
 
 
 def information_from_scores(scores: Tensor, names: Sequence[str]) -> InformationReport:
@@ -193,9 +189,6 @@ def information_from_jacobian(
             )
         rows = rows / probabilities.detach().to(rows).sqrt()[:, None]
     return _report(rows, names, None)
-
-
-# ---------------------------------------------------------------- parts
 
 
 def _report(rows: Tensor, names: Sequence[str], num_rows: int | None) -> InformationReport:
@@ -279,8 +272,3 @@ def _entries(direction: Direction, names: Sequence[str]) -> dict[str, Any]:
         "eigenvalue": direction.eigenvalue,
         "coefficients": {name: values[name] for name in direction.names},
     }
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"

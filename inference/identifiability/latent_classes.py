@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from inference.base.structure import Structure, threshold_labels
-from inference.fitting.names import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_jacobian

@@ -5,17 +5,19 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any, Protocol
 
-from inference.base.plugins import load_modules
+from inference.base.plugins import load_kind
 from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_scores
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores, rows_like
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.sites import is_large
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import checks_data, first_tensor
 
+# folder of a kind -> file of its theorems, where that is named otherwise
+THEOREMS = {"layers": "check", "mixture": "latent_classes"}
 ROWS_EACH = 2  # rows a parameter, below which their scores say nothing of its rank
 
 
@@ -38,7 +40,7 @@ def identifiability_of(fit: FitRecord, data: Any = None) -> IdentifiabilityText 
         fit: of any program.
         data: the data of the fit, whose rows a program without theorems of its own is judged by.
     """
-    load_modules(__package__)
+    load_kind(__package__, type(fit.structure), THEOREMS)
     data = as_fitted(fit, data)
     return report_of(fit.structure, fit, data)
 

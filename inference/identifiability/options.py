@@ -21,10 +21,10 @@ from torch import Tensor
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.of_fit import IdentifiabilityText, report_of
-from inference.programs.tables import first_tensor
 from inference.structures.options.align import align_options, policy_error
 from inference.structures.options.moments import MomentDiagnostics, OptionMoments, state_by_state
 from inference.structures.options.structure import OptionsStructure
+from ppl_models.data.tables import first_tensor
 from ppl_models.descriptions.options import ChainDescription, with_high
 
 RARE = 1e-3  # transitions rarer than this count as impossible: priors make them out of nothing

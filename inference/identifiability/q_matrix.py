@@ -49,7 +49,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inference.identifiability.conditions import configurations, cover
-from inference.identifiability.verdicts import join, plain_values, some
+from inference.identifiability.verdicts import ALMOST, DETERMINES, join, plain_values, some
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -63,11 +63,8 @@ KINDS: dict[str, ItemKind] = {
 }
 VERDICTS = ("not identified", "not established", "generic", "strict")  # weakest first
 MEANING = {
-    "strict": "the distribution of the items determines every parameter",
-    "generic": (
-        "the distribution of the items determines every parameter, outside a set of parameter"
-        " values of measure zero"
-    ),
+    "strict": DETERMINES,
+    "generic": ALMOST,
     "not established": (
         "no known sufficient condition holds; that is no proof that the parameters are not"
         " determined"
@@ -219,9 +216,8 @@ def check_q_matrix(
     """
     owner = "check_q_matrix"
     if hasattr(q_matrix, "columns") and hasattr(q_matrix, "to_numpy"):
-        attribute_names = (
-            [str(name) for name in q_matrix.columns] if attribute_names is None else attribute_names
-        )
+        if attribute_names is None:
+            attribute_names = [str(name) for name in q_matrix.columns]
         named = all(isinstance(name, str) for name in q_matrix.index)
         item_names = list(q_matrix.index) if item_names is None and named else item_names
         q_matrix = q_matrix.to_numpy()
@@ -296,11 +292,10 @@ def judge(
     if profiles is None and size <= MAX_LISTED:
         profiles = configurations(size)
     pure = _pure_items(graph, kinds, profiles)
-    alike = (
-        None
-        if profiles is None
-        else _alike(profiles, _signature(graph, kinds, profiles, np.ones(num_items, dtype=bool)))
-    )
+    alike = None
+    if profiles is not None:
+        every = np.ones(num_items, dtype=bool)
+        alike = _alike(profiles, _signature(graph, kinds, profiles, every))
 
     def said(
         verdict: str,
@@ -326,11 +321,8 @@ def judge(
         graph, coarse, kinds, pure, profiles, alike, free, full, item_names, attribute_names
     )
     if against:
-        return said(
-            "not identified",
-            "Every distribution of the items has many sets of parameters.",
-            reasons=against,
-        )
+        ground = "Every distribution of the items has many sets of parameters."
+        return said("not identified", ground, reasons=against)
     table = "" if free else NOT_FREE
     rules = {kind for kind in kinds if kind != "pure"}
     is_gate = rules <= {"conjunctive", "disjunctive"}
@@ -354,12 +346,8 @@ def judge(
     if not reasons:
         first, second = [items[0] for items in pure], [items[1] for items in pure]
         rest = np.setdiff1d(np.arange(num_items), first + second)
-        apart = _told_apart(
-            graph[rest],
-            [kinds[j] for j in rest],
-            profiles,
-            None if predictors is None else predictors[:, rest],
-        )
+        given = None if predictors is None else predictors[:, rest]
+        apart = _told_apart(graph[rest], [kinds[j] for j in rest], profiles, given)
         if apart is None:
             ground = "Two pure items for each attribute, and the rest tells any two profiles apart"
             where = ", at the estimate" if predictors is not None else ""
@@ -373,9 +361,6 @@ def judge(
         reasons = [*reasons, _no_blocks(graph, kinds, attribute_names)]
     reasons = reasons + [FEWER_PROFILES] * (not full) + [FEWER_PARAMETERS] * (not free)
     return said("not established", "No sufficient condition holds.", reasons=some(reasons, 12))
-
-
-# ---------------------------------------------------------------- conditions
 
 
 def _pure_items(
@@ -460,14 +445,9 @@ def _against(
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
-        num_free = (
-            num_profiles
-            - 1
-            + sum(
-                _num_coefficients(row, kind, profiles)
-                for row, kind in zip(graph, kinds, strict=True)
-            )
-        )
+        pairs = zip(graph, kinds, strict=True)
+        of_items = sum(_num_coefficients(row, kind, profiles) for row, kind in pairs)
+        num_free = num_profiles - 1 + of_items
         free_shares = 2 ** graph.shape[0] - 1
         if num_free > free_shares:
             out.append(
@@ -596,9 +576,6 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
         if few
         else f"{start}: several attributes share too few items."
     )
-
-
-# ---------------------------------------------------------------- words
 
 
 def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.fitting.columns import as_fitted
-from inference.fitting.observed import observed_sites
+from inference.fitting.columns import as_fitted, observed_sites
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates

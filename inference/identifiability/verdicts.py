@@ -89,9 +89,6 @@ class Repair:
     is_least: bool
 
 
-# ---------------------------------------------------------------- the verdict
-
-
 def decide(
     graph: np.ndarray, loadings: np.ndarray | None, bottom: Bottom, table: np.ndarray | None
 ) -> Decision:
@@ -212,12 +209,8 @@ def _verdict_after(
                 return "strict"
     certificate = None if decision.coverage is None else decision.coverage.certificate
     if certificate is not None:
-        used = child in (
-            certificate.first[latent],
-            certificate.second[latent],
-            certificate.covering[latent],
-        )
-        if is_gain or not used:
+        proof = (certificate.first, certificate.second, certificate.covering)
+        if is_gain or child not in [rows[latent] for rows in proof]:
             return "generic"
     return "generic" if cover(changed).certificate is not None else "not established"
 
@@ -270,21 +263,18 @@ def _not_told_apart(rest: np.ndarray, only_graph: bool) -> int | None:
     return int(left[0])
 
 
+DETERMINES = "the distribution of the items determines every parameter"
+ALMOST = f"{DETERMINES}, outside a set of parameter values of measure zero"
+LABELS = "up to the labels of the latents (their order, and which value is called 1), "
 MEANING = {
-    "strict": (
-        "up to the labels of the latents (their order, and which value is called 1), the"
-        " distribution of the items determines every parameter."
-    ),
-    "generic": (
-        "up to the labels of the latents (their order, and which value is called 1), the"
-        " distribution of the items determines every parameter, outside a set of parameter values"
-        " of measure zero."
-    ),
+    "strict": f"{LABELS}{DETERMINES}.",
+    "generic": f"{LABELS}{ALMOST}.",
     "not established": (
         "no known sufficient condition holds. That is no proof that the model is not identified."
     ),
 }
 MOST_NAMES = 8
+PLURALS = {"item": "items", "child": "children"}
 # sentence on a violation of each kind, from the names of its latents and children, and its value
 VIOLATIONS = {
     "empty column": "Assumption 1: no {noun} depends on {names}.",
@@ -379,11 +369,7 @@ class LayerReport:
         return plain_values(record)
 
     def _noun(self, number: int) -> str:
-        return (
-            {"item": "items", "child": "children"}[self.child_noun]
-            if number != 1
-            else (self.child_noun)
-        )
+        return self.child_noun if number == 1 else PLURALS[self.child_noun]
 
     def _parents(self, latents: Sequence[int]) -> str:
         return join([self.parent_names[k] for k in latents])
@@ -476,14 +462,8 @@ class LayerReport:
             names = self._parents(violation.latents)
             if violation.kind in VIOLATIONS:
                 children = [self.child_names[j] for j in violation.children]
-                lines.append(
-                    VIOLATIONS[violation.kind].format(
-                        noun=self._noun(1),
-                        names=names,
-                        value=violation.value,
-                        children=join(children),
-                    )
-                )
+                words = {"noun": self._noun(1), "names": names, "children": join(children)}
+                lines.append(VIOLATIONS[violation.kind].format(value=violation.value, **words))
             else:
                 sums.append(f"{names} ({violation.value:.3g})")
         if sums:
@@ -540,9 +520,8 @@ class IdentifiabilityReport:
     def text(self) -> str:
         """Report in words: the verdict, its meaning, and every layer."""
         lines = [f"Identifiability: {self.verdict}: {MEANING[self.verdict]}"]
-        for d, (layer, threshold) in enumerate(
-            zip(self.layers, self.thresholds, strict=True), start=1
-        ):
+        pairs = zip(self.layers, self.thresholds, strict=True)
+        for d, (layer, threshold) in enumerate(pairs, start=1):
             edges = "all nonzero loadings" if layer.bottom == "additive" else "as given"
             if layer.bottom == "additive" and threshold > 0:
                 edges = f"loadings of at least {threshold:.3g} in size"

@@ -25,8 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
@@ -54,21 +53,25 @@ class Reversal:
     fall: float
 
 
-def attribute_model(fit: FitRecord, owner: str) -> AttributeStructure:
-    """The structure of a fit of an attribute model.
+def attribute_model(fit: FitRecord, owner: str, point: bool = False) -> AttributeStructure:
+    """The structure of a fit of an attribute model, a point estimate where one is needed.
 
     Raises:
-        ValueError: for another model.
+        ValueError: for another model, or posterior draws where ``point``.
     """
     structure = fit.structure
     if not isinstance(structure, AttributeStructure):
         raise ValueError(
             f"{owner}: a fit of a LatentAttributeModel was expected, got one of {fit.model_name}"
         )
+    if point and fit.draws is not None:
+        raise ValueError(
+            f"{owner}: a point estimate was expected, got posterior draws; fit with EM()"
+        )
     return structure
 
 
-def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
+def moment_model(fit: FitRecord, owner: str, point: bool = False) -> AttributeStructure:
     """Structure of a fit of attributes for questions about means and variances of items.
 
     All rows must have one distribution of the attributes.
@@ -77,7 +80,7 @@ def moment_model(fit: FitRecord, owner: str) -> AttributeStructure:
         ValueError: for another model, items that are categories, or attributes that depend on
             covariates.
     """
-    structure = attribute_model(fit, owner)
+    structure = attribute_model(fit, owner, point)
     if structure.layers[0].tabled:
         raise ValueError(
             f"{owner}: items that are right or wrong, counts or measurements were expected, and"
@@ -109,6 +112,27 @@ class Rise:
     rise: Tensor
 
 
+def items_alike(
+    structure: AttributeStructure, edges: Tensor, owner: str
+) -> Iterator[tuple[list[int], list[int], Tensor, Tensor]]:
+    """Items with the same attributes, these, and the profiles that tell them, (L, a) and (L, K).
+
+    Raises:
+        ValueError: for an item with more than ten attributes.
+    """
+    for own in edges.unique(dim=0):
+        asked = own.nonzero().ravel().tolist()
+        if len(asked) > MOST_ASKED:
+            raise ValueError(
+                f"{owner}: items with at most {MOST_ASKED} attributes were expected, got one"
+                f" with {len(asked)}"
+            )
+        values = structure.allowed(asked)
+        profiles = torch.zeros(len(values), edges.shape[1], dtype=values.dtype)
+        profiles[:, asked] = values
+        yield (edges == own).all(-1).nonzero().ravel().tolist(), asked, values, profiles
+
+
 def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     """Rises of expected responses with each attribute, at the profiles that are allowed.
 
@@ -121,22 +145,10 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
     """
     structure = attribute_model(fit, owner)
     layer = structure.layers[0]
-    edges = (
-        layer.item_edges
-        if layer.item_edges is not None
-        else layer.by_item(fit.params[layer.loadings].cpu() != 0)
-    )  # the penalty's own zeros
-    for own in edges.unique(dim=0):
-        asked = own.nonzero().ravel().tolist()
-        if len(asked) > MOST_ASKED:
-            raise ValueError(
-                f"{owner}: items with at most {MOST_ASKED} attributes were expected, got one"
-                f" with {len(asked)}"
-            )
-        items = (edges == own).all(-1).nonzero().ravel()
-        values = structure.allowed(asked)
-        profiles = torch.zeros(len(values), layer.num_parents, dtype=values.dtype)
-        profiles[:, asked] = values
+    edges = layer.item_edges
+    if edges is None:  # the penalty's own zeros
+        edges = layer.by_item(fit.params[layer.loadings].cpu() != 0)
+    for items, asked, values, profiles in items_alike(structure, edges, owner):
         # (2^a, j)
         expected = structure.expected_responses(fit.params, profiles).detach().cpu()[:, items]
         codes = (2 ** torch.arange(len(asked) - 1, -1, -1)).to(values)
@@ -147,7 +159,7 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
             low, high = (steps & (values[:, place] == 0).unsqueeze(-1)).nonzero().unbind(-1)
             others = [k for k in range(len(asked)) if k != place]
             yield Rise(
-                items.tolist(), attribute, [asked[k] for k in others],
+                items, attribute, [asked[k] for k in others],
                 values[low][:, others] > 0, expected[high] - expected[low],
             )  # fmt: skip
 
@@ -296,12 +308,8 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
         ValueError: for another model, items that are categories, covariates, posterior draws, or
             data that do not fit the model.
     """
-    structure = moment_model(fit, owner)
+    structure = moment_model(fit, owner, point=True)
     layer = structure.layers[0]
-    if fit.draws is not None:
-        raise ValueError(
-            f"{owner}: a point estimate was expected, got posterior draws; fit with EM()"
-        )
     table, _ = checked_as_fitted(fit, data)
     if table.shape[0] < 2:
         raise ValueError(f"{owner}: the rows of the fit were expected, got {table.shape[0]}")
@@ -310,6 +318,12 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     names = tuple(str(name) for name in labels_of(fit, "item", layer.num_children))
     params = {name: value.detach().double().cpu() for name, value in fit.params.items()}
     return structure, params, Answers(layer.response.statistic(complete), mask, names)
+
+
+def item_families(layer: GeneralizedLinearLayer) -> list[ResponseFamily]:
+    """The elementary family of each item."""
+    blocks = layer.response.blocks(layer.num_children)
+    return [family for family, own, _ in blocks for _ in range(layer.num_children)[own]]
 
 
 def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:

@@ -1,7 +1,7 @@
 r"""Rows classified by their attributes, and how far to trust that.
 
 With :math:`\varphi_{i\alpha}(\theta) = P(\alpha \mid x_i; \theta)` and :math:`m_{ik} = P(\alpha_k =
-1 \mid x_i)`, the expected shares of rows classified rightly by the most probable profile
+1 \mid x_i)`, the expected shares of rows classified correctly by the most probable profile
 :math:`\hat\alpha_i`, and attribute by attribute, are
 
 .. math:: \hat\tau = \frac1N \sum_i \max_\alpha \varphi_{i\alpha}, \qquad
@@ -80,15 +80,14 @@ from inference.base.progress import NoProgress
 from inference.base.structure import Problem, drawn_together, marginal_rows
 from inference.bootstrap import replicates, simulated_table
 from inference.engines.em import EM, fit_sets, fits_sets
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.posterior import chunks, posterior_latents, sums_out
 from inference.fitting.problem import problem_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import attribute_model
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -99,10 +98,8 @@ REFIT = EM(tolerance=1e-5, max_iterations=500)
 # data sets at each distance of the classes, where EM takes all as one batch and where it does not
 CLASS_REPLICATES = (8, 4)
 CLASS_REFIT = EM(tolerance=1e-4, max_iterations=300)
-STARTS = (
-    3,
-    2,
-)  # of a refit beside the truth: spread out, and at random; those of a plain call are more
+# of a refit beside the truth: spread out, and at random; those of a plain call are more
+STARTS = (3, 2)
 MOST_DISTANCES = 4
 # steps times classes times items, up to which data sets are simulated unasked, as a batch and one
 # by one
@@ -329,11 +326,9 @@ def _refused(fit: FitRecord, data: Any) -> str:
 def _lines(posterior: Params, owner: str, name: str) -> Tensor:
     """P(class | data) of every row or step, (n, K)."""
     values = list(posterior.values())
-    lines = (
-        values[0].detach().cpu().double().flatten(0, -2)
-        if len(values) == 1 and values[0].dim() > 1
-        else torch.zeros(0, 1)
-    )
+    lines = torch.zeros(0, 1)
+    if len(values) == 1 and values[0].dim() > 1:
+        lines = values[0].detach().cpu().double().flatten(0, -2)
     lines = lines[lines.sum(-1) > 0]  # steps after the end of a sequence have none
     if (
         lines.shape[-1] < 2
@@ -537,7 +532,7 @@ def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
 
 
 def _traces(shares: Tensor) -> Tensor:
-    """Shares of rows that are classified rightly on each attribute, (K,)."""
+    """Shares of rows that are classified correctly on each attribute, (K,)."""
     return shares[1:].reshape(-1, 2, 2).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
@@ -573,9 +568,7 @@ def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Te
     for b in range(num_replicates):
         table = simulated_table(problem, fit.params, seed + b)
         true, values = _posterior(fit, table)
-        said, _ = _posterior(
-            dataclasses.replace(fit, params={name: value[b] for name, value in found.items()}),
-            table,
-        )
+        refit = dataclasses.replace(fit, params={name: x[b] for name, x in found.items()})
+        said, _ = _posterior(refit, table)
         gaps.append(_shares(said, said, values) - _shares(said, true, values))
     return torch.stack(gaps).mean(0)

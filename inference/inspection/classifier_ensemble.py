@@ -40,9 +40,9 @@ from inference.inspection.classifiers import (
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.programs.tables import first_tensor, map_tensors
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.classifiers.train import on_rows
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
@@ -258,12 +258,9 @@ def classifier_ensemble(
         for half in range(num_halves):
             own = torch.randperm(num_rows, generator=generator)[: num_rows // 2].sort().values
             with quiet():  # of members: what they say is counted in ``failed`` and in the spread
+                engine, start = on_rows(method or estimate.method, own), seed + 1 + half
                 result = fit(
-                    structure.model,
-                    _some(rows, own),
-                    on_rows(method or estimate.method, own),
-                    num_restarts=num_restarts,
-                    seed=seed + 1 + half,
+                    structure.model, _some(rows, own), engine, num_restarts=num_restarts, seed=start
                 )
             params = {name: result.restarts.params[name] for name in estimate.params}
             unseen = ~torch.isin(looked, own)

@@ -25,8 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.programs.data import checked
@@ -80,22 +79,18 @@ def read_classifiers(fit: Fit, data: Any) -> ClassifierReadout:
     Raises:
         ValueError: for a fit of another model, or rows that do not fit.
     """
-    tensors = _rows(fit, data)
-    with torch.no_grad():
-        log_ratios: Tensor = fit.model.log_ratios(tensors, fit.params)  # type: ignore[attr-defined]
-    missing = torch.stack(
-        [x.flatten(1).isnan().any(1) for x in rows_of(tensors, fit.structure.about.shapes)]
-    ).to(log_ratios.device)
-    joint = log_ratios + fit.params["weights"].log()
-    nan = torch.full_like(joint[..., 0], torch.nan)
-    hidden = missing.unsqueeze(-1)
+    structure, rows = _rows("read_classifiers", fit, data)
+    log_ratios, missing = _log_ratios(structure, fit.params, rows)
+    missing = missing.to(log_ratios.device)
+    weights = fit.params["weights"]
+    joint, hidden = log_ratios + weights.log(), missing.unsqueeze(-1)
     seen = (~missing).sum(1)[:, None, None].clamp(min=1)
     return ClassifierReadout(
-        torch.where(hidden, nan.unsqueeze(-1), joint.softmax(-1)),
-        (log_ratios.sum(0) + fit.params["weights"].log()).softmax(-1),
-        torch.where(hidden, torch.zeros_like(joint), log_ratios.exp() / seen),
-        torch.where(missing, nan, joint.exp().sum(-1)),
-        fit.params["weights"],
+        joint.softmax(-1).masked_fill(hidden, torch.nan),
+        (log_ratios.sum(0) + weights.log()).softmax(-1),
+        (log_ratios.exp() / seen).masked_fill(hidden, 0.0),
+        joint.exp().sum(-1).masked_fill(missing, torch.nan),
+        weights,
     )
 
 
@@ -118,7 +113,8 @@ def component_histogram(
         ValueError: as :func:`read_classifiers`, and for a variate or column that is not there.
     """
     check_size("component_histogram", "num_bins", num_bins)
-    x = rows_of(_rows(fit, data), fit.structure.about.shapes)
+    structure, rows = _rows("component_histogram", fit, data)
+    x = rows_of(rows, structure.about.shapes)
     if not isinstance(variate, int) or not 0 <= variate < len(x):
         raise ValueError(
             f"component_histogram: variate must be one of 0, ..., {len(x) - 1}, got {variate!r}"
@@ -140,12 +136,8 @@ def component_histogram(
     return edges, np.stack(densities)
 
 
-def _rows(fit: Fit, data: Any) -> Any:
-    if not isinstance(fit.structure, ClassifierStructure):
-        raise ValueError(
-            f"read_classifiers: a fit of an InClassNet was expected, got one of {fit.model_name}"
-        )
-    return checked_as_fitted(fit, data)[0]
+def _rows(owner: str, fit: Fit, data: Any) -> tuple[ClassifierStructure, Any]:
+    return classifier_structure(owner, fit), checked_as_fitted(fit, data)[0]
 
 
 @shows_briefly
@@ -200,7 +192,8 @@ def variate_classifiers(
     structure: ClassifierStructure, params: Mapping[str, Tensor], data: Any
 ) -> Tensor:
     r"""P(component | x_v) for every variate and row, (\*R, V, N, C); NaN where missing."""
-    log_joint, missing = _log_joint(structure, params, checked(structure.model, data)[0])
+    log_ratios, missing = _log_ratios(structure, params, checked(structure.model, data)[0])
+    log_joint = log_ratios + params["weights"].log()[..., None, None, :]
     return log_joint.softmax(-1).masked_fill(missing[..., None], torch.nan)
 
 
@@ -214,16 +207,16 @@ def complete_classifiers(
     return [alphas.select(-3, v)[..., complete, :].cpu().numpy() for v in range(alphas.shape[-3])]
 
 
-def _log_joint(
+def _log_ratios(
     structure: ClassifierStructure, params: Mapping[str, Tensor], rows: Any
 ) -> tuple[Tensor, Tensor]:
-    r"""Log w_i beta / phi, (\*R, V, N, C), and which variates are missing, (V, N)."""
+    r"""Log beta / phi, (\*R, V, N, C), and which variates are missing, (V, N)."""
     with torch.no_grad():
         log_ratios: Tensor = structure.model.log_ratios(rows, params)
     missing = torch.stack(
         [x.flatten(1).isnan().any(1) for x in rows_of(rows, structure.about.shapes)]
     )
-    return log_ratios + params["weights"].log()[..., None, None, :], missing
+    return log_ratios, missing
 
 
 def classifier_curves(
@@ -287,11 +280,8 @@ def classifier_curves(
         float(values.min()), float(values.max()), num_bins + 1, dtype=torch.float64
     ).to(values)
     bins = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, num_bins - 1)
-    densities = (
-        torch.zeros(*share.shape[:-2], num_bins, share.shape[-1])
-        .to(share)
-        .index_add_(-2, bins, share)
-    )
+    densities = share.new_zeros(*share.shape[:-2], num_bins, share.shape[-1])
+    densities.index_add_(-2, bins, share)
     return ClassifierCurves(
         names[found], places, curves, edges, densities / (edges[1] - edges[0]).clamp(min=1e-300)
     )

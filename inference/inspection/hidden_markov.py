@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
+from inference.programs.program import Params
 from inference.structures.hidden_markov.paths import (
     Filtered,
     MostProbablePath,
@@ -33,7 +34,7 @@ from ppl_models.parts.responses import (
     Poisson,
     ResponseFamily,
 )
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_number, check_size
 from ppl_models.sequences.hidden_chain import limit_law
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ def _about(fit: Fit, caller: str) -> HiddenMarkovDescription:
     return about
 
 
-def _packed(fit: Fit, data: Any) -> Tensor:
-    packed: Tensor = checked_as_fitted(fit, data)[0]
-    return packed
+def _asked(fit: Fit, data: Any, caller: str) -> tuple[HiddenMarkovDescription, Params, Tensor]:
+    return _about(fit, caller), fit.params, checked_as_fitted(fit, data)[0]
 
 
 # ---------------------------------------------------------------- states of the steps
@@ -67,7 +67,7 @@ def smooth_states(fit: Fit, data: Any) -> Tensor:
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
     """
-    return smoothed_states(_about(fit, "smooth_states"), fit.params, _packed(fit, data))
+    return smoothed_states(*_asked(fit, data, "smooth_states"))
 
 
 def filter_states(fit: Fit, data: Any) -> Filtered:
@@ -76,7 +76,7 @@ def filter_states(fit: Fit, data: Any) -> Filtered:
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
     """
-    return filtered_states(_about(fit, "filter_states"), fit.params, _packed(fit, data))
+    return filtered_states(*_asked(fit, data, "filter_states"))
 
 
 def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
@@ -87,7 +87,7 @@ def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
     Raises:
         ValueError: if the model is no hidden Markov model, or ``data`` does not fit it.
     """
-    return most_probable_path(_about(fit, "viterbi_states"), fit.params, _packed(fit, data))
+    return most_probable_path(*_asked(fit, data, "viterbi_states"))
 
 
 def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
@@ -98,7 +98,7 @@ def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Ten
             ``num_draws`` is not positive.
     """
     check_size("sample_states", "num_draws", num_draws)
-    return path_draws(_about(fit, "sample_states"), fit.params, _packed(fit, data), num_draws, seed)
+    return path_draws(*_asked(fit, data, "sample_states"), num_draws, seed)
 
 
 # ---------------------------------------------------------------- the chain
@@ -216,12 +216,11 @@ def forecast(
     """
     from inference.programs.global_state import isolated
 
-    about, packed = _about(fit, "forecast"), _packed(fit, data)
-    for name, value in (("num_steps", num_steps), ("num_draws", num_draws)):
-        check_size("forecast", name, value)
-    if not 0 < level < 1:
-        raise ValueError(f"forecast: level must lie in (0, 1), got {level!r}")
-    filtered = filtered_states(about, fit.params, packed).state
+    about, params, packed = _asked(fit, data, "forecast")
+    check_size("forecast", "num_steps", num_steps)
+    check_size("forecast", "num_draws", num_draws)
+    check_number("forecast", "level", level, "lie in (0, 1)", above=0, below=1)
+    filtered = filtered_states(about, params, packed).state
     last = inside_of(packed).sum(1).cpu() - 1
     now, states = filtered[torch.arange(len(last)), last], []
     transitions = fit.params["transitions"].detach().double().cpu()
@@ -251,9 +250,8 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
     component = about.emission.component
     if isinstance(component, MultivariateNormal | MultivariateT):
         return fit.params["means"].detach().double().cpu()
-    if isinstance(component, ResponseFamily) and not component.num_categories_of(
-        about.emission.num_items
-    ):
+    size = about.emission.num_items
+    if isinstance(component, ResponseFamily) and not component.num_categories_of(size):
         known: Tensor = _law(fit, about).mean.detach().double().cpu()
         return known
     return rows.mean(0)
@@ -267,12 +265,8 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
         if name not in ("initial", "transitions")
     }
     if isinstance(about.emission.component, ResponseFamily):
-        predictor = joined(
-            about.emission.component,
-            about.emission.num_items,
-            own.get("predictors"),
-            own.get("probabilities"),
-        )
+        parts = own.get("predictors"), own.get("probabilities")
+        predictor = joined(about.emission.component, about.emission.num_items, *parts)
         dispersion = {name: own[name] for name in ("dispersion",) if name in own}
         own = {"predictor": predictor} | dispersion
     return law_given(about.emission, own)
@@ -317,13 +311,13 @@ def pseudo_residuals(
         )
     from scipy.special import ndtri
 
-    about, packed = _about(fit, "pseudo_residuals"), _packed(fit, data)
+    about, params, packed = _asked(fit, data, "pseudo_residuals")
     if kind == "forecast":
-        weight = filtered_states(about, fit.params, packed).ahead
+        weight = filtered_states(about, params, packed).ahead
     else:
         logs = (
-            smoothed_states(about, fit.params, packed).double().clamp(min=1e-300).log()
-            - densities_of(about, fit.params, packed).double()
+            smoothed_states(about, params, packed).double().clamp(min=1e-300).log()
+            - densities_of(about, params, packed).double()
         )
         weight = logs.softmax(-1)
     x = torch.where(packed.isfinite(), packed, torch.nan).detach().double().cpu().numpy()
@@ -356,9 +350,9 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
             " emissions are not known"
         )
     predictor = _law(fit, about).predictor.double().cpu().numpy()
-    for (family, columns, dispersed), entries in zip(
-        component.blocks(x.shape[-1]), component.predictors(x.shape[-1]), strict=True
-    ):
+    size = x.shape[-1]
+    blocks = zip(component.blocks(size), component.predictors(size), strict=True)
+    for (family, columns, dispersed), entries in blocks:
         eta = predictor[:, entries]
         for i, j in enumerate(range(x.shape[-1])[columns]):
             value = x[..., j, None]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,19 +27,22 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
 
-from inference.fitting.names import labels_of
+from inference.base.frames import pd
+from inference.fitting.columns import labels_of
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import answers_of, attribute_model, profiles_of, refuse_penalty
+from inference.inspection.attributes import (
+    answers_of,
+    attribute_model,
+    item_families,
+    items_alike,
+    profiles_of,
+    refuse_penalty,
+)
 from inference.uncertainty import Information, observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import is_number
+from ppl_models.parts.validation import check_number
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-MAX_ATTRIBUTES = 10  # of one item, for all its profiles
 UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
 ABSENT = 2e-6  # a profile's probability below it counts as zero
 
@@ -69,8 +72,6 @@ class ItemCurves:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item and profile."""
-        import pandas as pd
-
         labels = [_label(profile) for profile in self.profiles]
         items = [self.items[j] for j in self.item]
         index = pd.MultiIndex.from_arrays([items, labels], names=("item", "attributes"))
@@ -104,8 +105,6 @@ class ProfileShares:
     @property
     def table(self) -> pd.DataFrame:
         """One line a profile, the most common first."""
-        import pandas as pd
-
         labels = [
             _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
             for row in self.profiles
@@ -117,8 +116,6 @@ class ProfileShares:
     @property
     def mastery_table(self) -> pd.DataFrame:
         """One line an attribute: the share of the population that has it."""
-        import pandas as pd
-
         low, high = self.mastery_low, self.mastery_high
         index = pd.Index(self.attributes, name="attribute")
         return _table("share", self.mastery, self.mastery_errors, low, high, index)
@@ -127,8 +124,6 @@ class ProfileShares:
 def _table(
     name: str, value: np.ndarray, error: np.ndarray, low: np.ndarray, high: np.ndarray, index: Any
 ) -> pd.DataFrame:
-    import pandas as pd
-
     columns = {name: value, "standard_error": error, "low": low, "high": high}
     return pd.DataFrame(columns, index=index)
 
@@ -145,7 +140,7 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
         ValueError: for another model, a penalty, an item with more than ten attributes, data that
             do not fit, a level that is none, or an estimate that is not at a maximum.
     """
-    _check_level("item_curves", level)
+    check_number("item_curves", "level", level, "lie in (0, 1)", above=0, below=1)
     structure, _, answers = answers_of(fit, data, "item_curves")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_curves")
@@ -158,18 +153,9 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
         params = found.coordinates.params(free)
-        for own in edges.unique(dim=0):
-            asked = own.nonzero().ravel().tolist()
-            if len(asked) > MAX_ATTRIBUTES:
-                raise ValueError(
-                    f"item_curves: items with at most {MAX_ATTRIBUTES} attributes were expected,"
-                    f" got one with {len(asked)}"
-                )
-            cells = structure.allowed(asked)
-            profiles = torch.zeros(len(cells), layer.num_parents, dtype=cells.dtype)
-            profiles[:, asked] = cells
+        for items, asked, cells, profiles in items_alike(structure, edges, "item_curves"):
             expected = structure.expected_responses(params, profiles)
-            for j in (edges == own).all(-1).nonzero().ravel().tolist():
+            for j in items:
                 for c, cell in enumerate(cells):
                     slopes.append(torch.autograd.grad(expected[c, j], free, retain_graph=True)[0])
                     values.append(float(expected[c, j].detach()))
@@ -179,23 +165,13 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
                     )
     order = np.argsort(np.array(item), kind="stable")
     value, error = np.array(values), errors_of(torch.stack(slopes), found)
-    families = [
-        family
-        for family, columns, _ in layer.response.blocks(layer.num_children)
-        for _ in range(layer.num_children)[columns]
-    ]
+    families = item_families(layer)
     entries = zip(item, value, error, strict=True)
     limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in entries])
-    return ItemCurves(
-        answers.items,
-        np.array(item)[order],
-        tuple(present[i] for i in order),
-        value[order],
-        error[order],
-        limits[order, 0],
-        limits[order, 1],
-        level,
-    )
+    low, high = limits[order].T
+    profiles_of_items = tuple(present[i] for i in order)
+    numbers = (value[order], error[order], low, high, level)
+    return ItemCurves(answers.items, np.array(item)[order], profiles_of_items, *numbers)
 
 
 def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileShares:
@@ -210,13 +186,9 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         ValueError: for another model, a penalty, more than fourteen attributes, data that do not
             fit, a level that is none, or an estimate that is not at a maximum.
     """
-    _check_level("profile_shares", level)
-    structure = attribute_model(fit, "profile_shares")
+    check_number("profile_shares", "level", level, "lie in (0, 1)", above=0, below=1)
+    structure = attribute_model(fit, "profile_shares", point=True)
     layer = structure.layers[0]
-    if fit.draws is not None:
-        raise ValueError(
-            "profile_shares: a point estimate was expected, got posterior draws; fit with EM()"
-        )
     refuse_penalty(layer, "profile_shares")
     profiles = profiles_of(structure, "profile_shares")
     found = observed_information(fit, data)
@@ -235,19 +207,10 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
         for value, own in ((share, error), (mastery, mastery_error))
     )
     names = tuple(str(name) for name in labels_of(fit, "attribute", layer.num_parents))
-    return ProfileShares(
-        names,
-        profiles.numpy(),
-        share,
-        error,
-        by_profile[:, 0],
-        by_profile[:, 1],
-        level,
-        mastery,
-        mastery_error,
-        by_attribute[:, 0],
-        by_attribute[:, 1],
-    )
+    (low, high), (mastery_low, mastery_high) = by_profile.T, by_attribute.T
+    of_profiles = (profiles.numpy(), share, error, low, high, level)
+    of_attributes = (mastery, mastery_error, mastery_low, mastery_high)
+    return ProfileShares(names, *of_profiles, *of_attributes)
 
 
 def errors_of(slopes: Tensor, found: Information) -> np.ndarray:
@@ -280,8 +243,3 @@ def _limits(scale: str, value: float, error: float, level: float) -> tuple[float
 
 def _label(present: Sequence[str]) -> str:
     return ", ".join(present) if present else "none"
-
-
-def _check_level(owner: str, level: float) -> None:
-    if not (is_number(level) and 0 < level < 1):
-        raise ValueError(f"{owner}: level must lie in (0, 1), got {level!r}")

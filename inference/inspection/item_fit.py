@@ -112,7 +112,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,8 +122,8 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.base.frames import pd
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import (
     Answers,
@@ -139,13 +139,9 @@ from inference.inspection.attributes import (
 from inference.programs.program import Params, Program
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
+from ppl_models.data.tables import check_complete
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_complete
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEAST_EXPECTED = 5.0  # right and wrong answers that a group of rest scores expects
 LEVEL = 0.05
@@ -201,8 +197,6 @@ class ItemFit:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item; ``attribute`` departs most from the model, by ``z``."""
-        import pandas as pd
-
         names = ("statistic", "degrees", "p_value", "p_holm", "rmsea", "num_rows")
         columns: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.how == "attributes":
@@ -223,7 +217,7 @@ class ItemFit:
             for name in self.misfitting
         )
         return (
-            f"{len(self.misfitting)} of {len(self.items)} items are not answered as the model says:"
+            f"{len(self.misfitting)} of {len(self.items)} items misfit:"
             f" {shown}. Look at their rows of the Q-matrix, at the rule of the item, and at its"
             " wording."
         )
@@ -252,16 +246,24 @@ def item_fit(fit: FitRecord, data: Any, how: str = "attributes") -> ItemFit:
     profiles = profiles_of(structure, "item_fit")
     names = tuple(str(name) for name in labels_of(fit, "attribute", layer.num_parents))
     if how == "attributes":
-        free, moving, covariance = _moving_moments(fit, data, structure, profiles)
-        return _by_attribute(free, moving, covariance, profiles, answers, names)
-    if not all_bernoulli(structure) or not answers.complete:
-        why = f"the items are {layer.response!r}"
-        why = "an answer is missing" if all_bernoulli(structure) else why
-        raise ValueError(
-            f"item_fit: how='score' counts right answers of complete rows, and {why}; use"
-            " how='attributes'"
-        )
-    return _by_score(structure, moments_of(structure, params, profiles), answers, names)
+        moving = _moving_moments(fit, data, structure, profiles)
+        statistic, degrees, z = _by_attribute(*moving, profiles, answers)
+    else:
+        if not all_bernoulli(structure) or not answers.complete:
+            why = f"the items are {layer.response!r}"
+            why = "an answer is missing" if all_bernoulli(structure) else why
+            raise ValueError(
+                f"item_fit: how='score' counts right answers of complete rows, and {why}; use"
+                " how='attributes'"
+            )
+        statistic, degrees = _by_score(structure, moments_of(structure, params, profiles), answers)
+        z = np.full((len(statistic), len(names)), np.nan)
+    p_value = np.asarray(chi2.sf(statistic, degrees))  # NaN stays
+    num_rows = answers.mask.sum(0).round().long().numpy()
+    rmsea = np.sqrt(np.maximum(0.0, statistic - degrees) / (num_rows * degrees))
+    return ItemFit(
+        answers.items, names, how, statistic, degrees, p_value, holm(p_value), rmsea, num_rows, z
+    )
 
 
 # ---------------------------------------------------------------- residuals by attribute
@@ -279,18 +281,14 @@ def _moving_moments(
 
 
 def _by_attribute(
-    free: Tensor,
-    moving: AttributeMoments,
-    covariance: Tensor,
-    profiles: Tensor,
-    answers: Answers,
-    names: tuple[str, ...],
-) -> ItemFit:
+    free: Tensor, moving: AttributeMoments, covariance: Tensor, profiles: Tensor, answers: Answers
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Statistics and degrees of the items, (J,), and z, (J, K)."""
     moments = moving.detached()
     log_joint = moments.log_joint(answers)
     size = len(answers.items)
     statistic, degrees = np.full(size, np.nan), np.full(size, np.nan)
-    z = np.full((size, len(names)), np.nan)
+    z = np.full((size, profiles.shape[1]), np.nan)
     for j in range(size):
         seen = answers.mask[:, j] > 0
         x, others = answers.statistic[seen], answers.mask[seen].clone()
@@ -298,9 +296,8 @@ def _by_attribute(
         own = torch.outer(x[:, j], moments.slopes[:, j]) - moments.offsets[:, j]
         posterior = torch.softmax(log_joint[seen] - own, -1)  # (n, C), of the other answers
         expected = posterior @ moments.mean[:, j]
-        variance = (
-            posterior @ (moments.variance[:, j] + moments.mean[:, j].square()) - expected.square()
-        )
+        square = moments.variance[:, j] + moments.mean[:, j].square()
+        variance = posterior @ square - expected.square()
         weights = torch.nn.functional.pad(posterior @ profiles, (1, 0), value=1.0)  # (n, 1 + K)
         # derivative of the prediction by the log-joint
         tilt = posterior * (moments.mean[:, j] - expected.unsqueeze(-1))
@@ -323,7 +320,7 @@ def _by_attribute(
         errors = left.diagonal().clamp(min=1e-300).sqrt()
         z[j] = torch.where(known, residual / errors, torch.nan)[1:].numpy()
         statistic[j], degrees[j] = _satterthwaite(residual, whole, left)
-    return _assembled(answers, names, "attributes", statistic, degrees, z)
+    return statistic, degrees, z
 
 
 def _satterthwaite(residual: Tensor, whole: Tensor, left: Tensor) -> tuple[float, float]:
@@ -348,11 +345,9 @@ def _satterthwaite(residual: Tensor, whole: Tensor, left: Tensor) -> tuple[float
 
 
 def _by_score(
-    structure: AttributeStructure,
-    moments: AttributeMoments,
-    answers: Answers,
-    names: tuple[str, ...],
-) -> ItemFit:
+    structure: AttributeStructure, moments: AttributeMoments, answers: Answers
+) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics and degrees of the items, (J,)."""
     graph = structure.layers[0].graph
     if graph is None:
         raise ValueError("item_fit: a model with a Q-matrix was expected; use how='attributes'")
@@ -370,13 +365,10 @@ def _by_score(
         if num <= int(num_own[j]):
             continue
         mean, spread = rows[j] * expected[j], rows[j] * expected[j] * (1 - expected[j])
-        gap, spread = (
-            torch.zeros(num, dtype=x.dtype).index_add(0, group, part)
-            for part in (right[j] - mean, spread)
-        )
+        zero = torch.zeros(num, dtype=x.dtype)
+        gap, spread = (zero.index_add(0, group, part) for part in (right[j] - mean, spread))
         statistic[j], degrees[j] = float((gap.square() / spread).sum()), num - int(num_own[j])
-    z = np.full((size, len(names)), np.nan)
-    return _assembled(answers, names, "score", statistic, degrees, z)
+    return statistic, degrees
 
 
 def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
@@ -407,23 +399,6 @@ def _joined(rows: Tensor, expected: Tensor) -> Tensor:
     return torch.tensor(group).clamp(max=max(0, number - 1))
 
 
-def _assembled(
-    answers: Answers,
-    names: tuple[str, ...],
-    how: str,
-    statistic: np.ndarray,
-    degrees: np.ndarray,
-    z: np.ndarray,
-) -> ItemFit:
-    p_value = np.asarray(chi2.sf(statistic, degrees))  # NaN stays
-    num_rows = answers.mask.sum(0).round().long().numpy()
-    rmsea = np.sqrt(np.maximum(0.0, statistic - degrees) / (num_rows * degrees))
-    return ItemFit(
-        answers.items, names, how, statistic, degrees, p_value, holm(p_value), rmsea, num_rows, z
-    )
-
-
-# share of a residual's variance: below it the estimates fit it whatever the data
 MAX_PAIRS = 20_000
 
 
@@ -471,8 +446,6 @@ class LocalDependence:
     @property
     def table(self) -> pd.DataFrame:
         """One line a pair; ``q3_centred`` is Q3 less its mean over all pairs."""
-        import pandas as pd
-
         names = ("residual_correlation", "z", "p_value", "p_holm", "x2", "q3")
         columns = {name: getattr(self, name) for name in names}
         columns |= {"q3_centred": self.q3 - self.q3.mean(), "num_rows": self.num_rows}

@@ -38,7 +38,7 @@ la Torre (2016), doi:10.1177/0146621615621717; M. Philipp, C. Strobl, J. de la T
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,18 +46,15 @@ from scipy.linalg import null_space
 from scipy.stats import chi2
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import answers_of, holm, refuse_penalty
+from inference.inspection.attributes import answers_of, holm, item_families, refuse_penalty
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
-from ppl_models.parts.validation import is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from ppl_models.parts.validation import check_number
 
 # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
 LEAST_INFORMATION = 0.05
@@ -106,8 +103,6 @@ class ItemRules:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item and rule."""
-        import pandas as pd
-
         frame = pd.DataFrame(
             [vars(test) for test in self.tests], columns=list(RuleTest.__dataclass_fields__)
         )
@@ -149,17 +144,12 @@ def item_rules(
             penalty, data that do not fit, a level that is none, or an estimate that is not at a
             maximum.
     """
-    if not (is_number(level) and 0 < level < 1):
-        raise ValueError(f"item_rules: level must lie in (0, 1), got {level!r}")
+    check_number("item_rules", "level", level, "lie in (0, 1)", above=0, below=1)
     structure, params, answers = answers_of(fit, data, "item_rules")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_rules")
     cells = [_Cells.of(structure, j, answers.items[j]) for j in range(layer.num_children)]
-    families = [
-        family
-        for family, columns, _ in layer.response.blocks(layer.num_children)
-        for _ in range(layer.num_children)[columns]
-    ]
+    families = item_families(layer)
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
     # from predictors of cells to intercepts and loadings
@@ -182,9 +172,8 @@ def item_rules(
     for j, (cell, places) in enumerate(zip(cells, own, strict=True)):
         if cell.size > 1:
             eta = cell.features @ found.estimate[places]
-            for rule, (value, slope, restrictions) in _rules(
-                families[j], cell.profiles, eta
-            ).items():
+            rules = _rules(families[j], cell.profiles, eta)
+            for rule, (value, slope, restrictions) in rules.items():
                 own_covariance = covariance[places.unsqueeze(-1), places]
                 tested = _wald(restrictions, value, slope, own_covariance, known[places])
                 num = 2 if rule in ("dina", "dino") else 1 + cell.size
@@ -260,11 +249,8 @@ def _rules(
     one, eye = torch.ones_like(eta), torch.eye(len(eta), dtype=eta.dtype)
     design = torch.nn.functional.pad(cells, (1, 0), value=1.0).to(eta)
     interactions = torch.from_numpy(null_space(design.mT.numpy())).mT  # what no sum of effects has
-    rules = {
-        "dina": (eta, one, eye[1:-1] - eye[0]),
-        "dino": (eta, one, eye[1:-1] - eye[-1]),
-        "additive": (eta, one, interactions),
-    }
+    rules = {"dina": (eta, one, eye[1:-1] - eye[0]), "dino": (eta, one, eye[1:-1] - eye[-1])}
+    rules["additive"] = (eta, one, interactions)
     if isinstance(family, Bernoulli):
         chance = torch.sigmoid(eta)
         rules["acdm"] = (chance, chance * (1 - chance), interactions)

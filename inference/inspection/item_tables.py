@@ -427,26 +427,19 @@ def _additive(
     eta: Tensor,
 ) -> None:
     """Predictors of the additive items with several attributes, written into ``eta``."""
-    items = [
-        j
-        for j in range(answers.num_items)[columns]
-        if tables.rules[j] == "additive" and int(tables.q_matrix[j].sum()) > 1
-    ]
+    own = range(answers.num_items)[columns]
+    several = (tables.q_matrix.sum(1) > 1).tolist()
+    items = [j for j in own if tables.rules[j] == "additive" and several[j]]
     if not items:
         return
     design = torch.nn.functional.pad(answers.profiles, (1, 0), value=1.0)
     free = tables.q_matrix[items]
     wide = torch.nn.functional.pad(free.double(), (1, 0), value=1.0)
     beta = torch.linalg.lstsq(design, tables.eta[items].mT).solution.mT * wide
+    batch = (part.unsqueeze(0) for part in (sums[items] @ design, counts[items], beta))
+    cross, count, start = batch
     new = maximise_rows(
-        family,
-        (sums[items] @ design).unsqueeze(0),
-        counts[items].unsqueeze(0),
-        design,
-        beta.unsqueeze(0),
-        free=free,
-        bound=family.bound,
-        num_steps=2,
+        family, cross, count, design, start, free=free, bound=family.bound, num_steps=2
     )
     eta[items] = (new @ design.mT)[0]
 

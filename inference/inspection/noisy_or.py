@@ -36,7 +36,7 @@ from torch import Tensor
 
 from inference.fitting.columns import as_fitted
 from inference.programs.program import Params
-from inference.structures.noisy_or.grow_and_prune import GrowAndPrune, used_latents
+from inference.structures.noisy_or.grow_and_prune import used_latents
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.noisy_or import IndependentCauses
 from ppl_models.parts.repr import shows_briefly
@@ -305,26 +305,6 @@ def trim(result: Fit) -> Fit:
         restarts=alone,
         latents=latents,
     )
-
-
-def choose_num_latents(
-    model: Any, data: Any, method: GrowAndPrune | None = None, num_restarts: int = 1, seed: int = 0
-) -> Fit:
-    """Choose the number of latents by description length: a trimmed fit.
-
-    Args:
-        model: with the largest number of latents to consider (up to 16 is quick).
-        data: (N, J).
-        method: the search; the recommended one if None.
-        num_restarts: as in ``fit``.
-        seed: likewise.
-    """
-    from inference.fitting.fit import fit
-
-    result = fit(
-        model, data, method or GrowAndPrune(), init="random", num_restarts=num_restarts, seed=seed
-    )
-    return trim(result)
 
 
 def filter_merge_refit(

@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -39,8 +39,8 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.base.drawing import draw
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import labels_of
+from inference.base.frames import pd
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import moment_model
 from inference.inspection.item_tables import (
@@ -56,10 +56,6 @@ from inference.inspection.item_tables import (
 from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.responses import Bernoulli
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # of the predicted cutoff (Nájera, Sorrel and Abad 2019): intercept, item quality, rows, items
 TIE = 0.1  # of BIC
@@ -544,8 +540,6 @@ class QValidation:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item: attributes, PVAF, gain, and the least stable entry of replicates."""
-        import pandas as pd
-
         columns = {
             "given": [", ".join(self._asked(row)) for row in self.given],
             "suggested": [", ".join(self._asked(row)) for row in self.suggested],
@@ -732,8 +726,7 @@ def _record(
     before, after = np.array(pairs).T
     own_names = getattr(fit.model, "item_names", None)
     items, attributes = (
-        tuple(str(name) for name in labels_of(fit, dim, n))
-        for dim, n in (("item", num_items), ("attribute", size))
+        tuple(map(str, labels_of(fit, *dim))) for dim in (("item", num_items), ("attribute", size))
     )
     return QValidation(
         fit.model,
@@ -778,13 +771,8 @@ class _Search:
         if guard is None or not self.at_once or self.max_rounds == 1:
             return self._at_pace(answers, first, 1.0)
         ends = [self._at_pace(answers, first, pace) for pace in PACES]
-        by_steps = _Search(
-            WaldSteps(),
-            ("saturated",) * answers.num_items,
-            min(STEP_ROUNDS, self.max_rounds),
-            True,
-            self.made,
-        )
+        num_rounds, rules = min(STEP_ROUNDS, self.max_rounds), ("saturated",) * answers.num_items
+        by_steps = _Search(WaldSteps(), rules, num_rounds, True, self.made)
         ends.append(self._at_pace(answers, by_steps._at_pace(answers, first, 1.0)[0], 1.0))
         return min(ends, key=lambda end: _score(guard, answers, end[0]))
 

@@ -235,9 +235,6 @@ def topic_similarity(topics: Sequence[Sequence[str]]) -> int:
     return sum(len(a & b) for i, a in enumerate(sets) for b in sets[i + 1 :])
 
 
-# ---------------------------------------------------------------- parts
-
-
 def _counting_layer(fit: Fit) -> Any:
     layers = fit.structure.layers
     if not layers or not isinstance(layers[0].response, Poisson):

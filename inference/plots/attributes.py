@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.attributes import attribute_model, rises
 from inference.inspection.item_curves import profile_shares
-from inference.plots._common import short_name, symmetric_limit, tick_labels
-from inference.plots.fit import DIVERGING, _axes, _colour_bar
+from inference.plots._common import axes_of, heat_map, short_name
 from ppl_models.parts.distributions import binary_configurations
 
 if TYPE_CHECKING:
@@ -39,20 +38,11 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     mean = np.full((layer.num_items, layer.num_parents), np.nan)
     for one in rises(fit, "plot_q_matrix"):
         mean[one.items, one.attribute] = one.rise.mean(0).numpy()
-    ax = _axes(
-        ax, min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items)
-    )
-    limit, clipped = symmetric_limit(mean)
-    image = ax.imshow(
-        mean, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
-    )
-    ax.set_yticks(*tick_labels(labels_of(fit, "item", layer.num_items, names), 50), fontsize=8)
+    size = min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items)
+    ax, items = axes_of(ax, *size), labels_of(fit, "item", layer.num_items, names)
     attributes = labels_of(fit, "attribute", layer.num_parents, names)
-    ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
-    if max(len(str(name)) for name in attributes) > 3:
-        ax.tick_params("x", rotation=60)
+    heat_map(ax, mean, items, attributes, "rise of the expected response", None)
     ax.set(xlabel="attribute", ylabel="item", title="What items ask for, and gain by it")
-    _colour_bar(ax, image, "rise of the expected response", clipped)
     return ax
 
 
@@ -83,12 +73,9 @@ def plot_profiles(
         raise ValueError(
             f"plot_profiles: at most {MAX_LISTED} attributes were expected, got {size}"
         )
-    like = next(iter(params.values()))
-    profiles = (
-        root.profiles
-        if root.profiles is not None
-        else binary_configurations(size, like.dtype, like.device)
-    )
+    like, profiles = next(iter(params.values())), root.profiles
+    if profiles is None:
+        profiles = binary_configurations(size, like.dtype, like.device)
     chances = root.distribution(params).log_prob(profiles.to(like)).exp().detach()
     order = chances.argsort(descending=True)[:max_profiles].tolist()
     attributes = [str(name) for name in labels_of(fit, "attribute", size, names)]
@@ -97,29 +84,19 @@ def plot_profiles(
         has = [name for name, bit in zip(attributes, profiles[c].tolist(), strict=True) if bit]
         texts.append("none" if not has else "all" if len(has) == size else _wrapped(has))
     lines = sum(text.count("\n") + 1 for text in texts)
-    ax = _axes(ax, 7.0, 1.2 + 0.15 * (len(order) + lines))
+    ax = axes_of(ax, 7.0, 1.2 + 0.15 * (len(order) + lines))
     reach = None
     if data is not None:
         found = profile_shares(fit, data)
-        reach = np.nan_to_num(np.stack([found.shares - found.low, found.high - found.shares]))[
-            :, order
-        ]
-    ax.barh(
-        np.arange(len(order)),
-        chances[order].cpu().numpy(),
-        color="#4c72b0",
-        xerr=reach,
-        ecolor="#222222",
-        capsize=2.5,
-    )
-    ax.set_yticks(np.arange(len(order)), texts, fontsize=8)
+        ends = np.stack([found.shares - found.low, found.high - found.shares])
+        reach = np.nan_to_num(ends)[:, order]
+    places, lengths = np.arange(len(order)), chances[order].cpu().numpy()
+    ax.barh(places, lengths, color="#4c72b0", xerr=reach, ecolor="#222222", capsize=2.5)
+    ax.set_yticks(places, texts, fontsize=8)
     ax.invert_yaxis()
     rest = float(1 - chances[order].sum())
-    more = (
-        f" (the other {len(chances) - len(order):,} hold {rest:.2f})"
-        if len(chances) > len(order)
-        else ""
-    )
+    others = len(chances) - len(order)
+    more = f" (the other {others:,} hold {rest:.2f})" if others > 0 else ""
     ax.set(xlabel="share of the population", title=f"Attributes that a row has{more}")
     return ax
 
@@ -127,7 +104,6 @@ def plot_profiles(
 def _wrapped(names: Sequence[str]) -> str:
     """Names on one line or two, each cut short rather than one of them left out."""
     most = max(6, 2 * WIDTH // len(names) - 2)
-    lines = textwrap.wrap(
-        ", ".join(short_name(name, most) for name in names), WIDTH, break_long_words=False
-    )
+    text = ", ".join(short_name(name, most) for name in names)
+    lines = textwrap.wrap(text, WIDTH, break_long_words=False)
     return "\n".join([*lines[:1], " ".join(lines[1:])]) if len(lines) > 1 else lines[0]

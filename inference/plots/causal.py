@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from inference.plots._common import short_name
-from inference.plots.fit import _axes
+from inference.plots._common import axes_of, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,16 +41,13 @@ def plot_causal_graph(
         ValueError: for matrices of another shape.
     """
     size = len(graph.names)
-    for name, matrix in (
-        ("weights", weights),
-        ("open_arrows", open_arrows),
-        ("open_edges", open_edges),
-    ):
+    given = {"weights": weights, "open_arrows": open_arrows, "open_edges": open_edges}
+    for name, matrix in given.items():
         if matrix is not None and np.shape(matrix) != (size, size):
             raise ValueError(
                 f"plot_causal_graph: {name} must have shape {(size, size)}, got {np.shape(matrix)}"
             )
-    ax = _axes(ax, 6.2, 5.4)
+    ax = axes_of(ax, 6.2, 5.4)
     angles = np.pi / 2 - 2 * np.pi * np.arange(size) / size
     places = np.stack([np.cos(angles), np.sin(angles)], -1)
     most = 0.0 if weights is None else float(np.max(weights, initial=0.0))
@@ -64,29 +60,22 @@ def plot_causal_graph(
         share = 0.4 if weights is None or most == 0 else float(weights[i, j]) / most
         style = ":" if in_doubt else "--" if is_open else "-"
         styles.add(style)
-        ax.add_patch(
-            FancyArrowPatch(
-                tuple(places[i]),
-                tuple(places[j]),
-                arrowstyle="-|>" if points else "-",
-                linestyle=style,
-                mutation_scale=16,
-                linewidth=WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]),
-                color="tab:blue",
-                patchA=boxes[i],
-                patchB=boxes[j],
-                shrinkA=ROOM,
-                shrinkB=ROOM,
-                zorder=2,  # after the boxes, which are placed when they are drawn
-            )
-        )
+        settings: dict[str, Any] = {
+            "arrowstyle": "-|>" if points else "-",
+            "linestyle": style,
+            "linewidth": WIDTHS[0] + share * (WIDTHS[1] - WIDTHS[0]),
+            "patchA": boxes[i],
+            "patchB": boxes[j],
+            "zorder": 2,  # after the boxes, which are placed when they are drawn
+        }
+        settings |= {"mutation_scale": 16, "color": "tab:blue", "shrinkA": ROOM, "shrinkB": ROOM}
+        ax.add_patch(FancyArrowPatch(tuple(places[i]), tuple(places[j]), **settings))
     meaning = {"--": "direction left open", ":": "may not be there"}
     for style in sorted(styles - {"-"}):
         ax.plot([], [], style, color="tab:blue", label=meaning[style])
     if styles - {"-"}:
-        ax.legend(
-            loc="lower center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False
-        )
+        below: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, -0.1)}
+        ax.legend(ncols=2, fontsize=8, frameon=False, **below)
     ax.set(xlim=(-1.5, 1.5), ylim=(-1.25, 1.25), aspect="equal")
     ax.set_axis_off()
     return ax
@@ -95,16 +84,10 @@ def plot_causal_graph(
 def _node(ax: Axes, name: str, place: np.ndarray) -> FancyBboxPatch:
     """A box with a name, on as many lines as it needs."""
     lines = textwrap.wrap(short_name(name, LINE * MOST_LINES), LINE) or [""]
-    text = ax.text(
-        float(place[0]),
-        float(place[1]),
-        "\n".join(lines[:MOST_LINES]),
-        ha="center",
-        va="center",
-        fontsize=9,
-        zorder=1,
-        bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": "0.3"},
-    )
+    outline = {"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": "0.3"}
+    style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 1, "bbox": outline}
+    words = "\n".join(lines[:MOST_LINES])
+    text = ax.text(float(place[0]), float(place[1]), words, fontsize=9, **style)
     box = text.get_bbox_patch()
     if box is None:
         raise RuntimeError("a text with a box was expected")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from inference.identifiability.classifier_evidence import certainty_by_share
 from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands
@@ -19,7 +18,7 @@ from inference.inspection.classifiers import (
     complete_classifiers,
     variate_names,
 )
-from inference.plots._common import short_name
+from inference.plots._common import axes_of, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,13 +44,9 @@ def plot_classifiers(
         ValueError: for another kind of model, or a variate of several columns.
     """
     curves = _curves(fit, data, variate)
-    bands = (
-        (curves.classifiers_lower, curves.classifiers_upper)
-        if isinstance(curves, CurveBands)
-        else None
-    )
+    ends = ("classifiers_lower", "classifiers_upper")
     ax = _by_component(
-        ax, curves.variate, curves.places, curves.classifiers, bands, "chance of the component"
+        ax, curves, curves.places, curves.classifiers, ends, "chance of the component"
     )
     ax.set_ylim(-0.02, 1.02)
     return ax
@@ -66,10 +61,8 @@ def plot_component_densities(
         fit, data, variate, ax: as of :func:`plot_classifiers`.
     """
     curves = _curves(fit, data, variate)
-    bands = (
-        (curves.densities_lower, curves.densities_upper) if isinstance(curves, CurveBands) else None
-    )
-    return _by_component(ax, curves.variate, curves.edges, curves.densities, bands, "density")
+    ends = ("densities_lower", "densities_upper")
+    return _by_component(ax, curves, curves.edges, curves.densities, ends, "density")
 
 
 def plot_certainty(
@@ -95,22 +88,18 @@ def plot_certainty(
             f"plot_certainty: variate must be one of {', '.join(names)} or its number, counted from"
             f" 0, got {variate!r}"
         )
-    params = (
-        {name: value[0] for name, value in fit.members.items()}
-        if isinstance(fit, ClassifierEnsemble)
-        else own.params
-    )
+    params = own.params
+    if isinstance(fit, ClassifierEnsemble):
+        params = {name: value[0] for name, value in fit.members.items()}
     alphas = complete_classifiers(structure, params, data)[place]
     members = alphas if alphas.ndim == 3 else alphas[None]
-    ax = _axes(ax)
+    ax = axes_of(ax, 5.2, 3.4)
     for i in range(members.shape[-1]):
-        found = certainty_by_share(members, i)
-        if found:
-            shares, _, means, lower, upper = np.array(found).T
-            ax.plot(shares, means, "o-", color=f"C{i % 10}", markersize=3, label=f"component {i}")
-            ax.fill_between(shares, lower, upper, color=f"C{i % 10}", alpha=0.15, linewidth=0)
-        else:
-            ax.plot([], [], "o-", color=f"C{i % 10}", label=f"component {i}: too few rows")
+        found, colour = certainty_by_share(members, i), f"C{i % 10}"
+        shares, _, means, lower, upper = np.array(found).T if found else [[]] * 5
+        label = f"component {i}{'' if found else ': too few rows'}"
+        ax.plot(shares, means, "o-", color=colour, markersize=3 if found else 6, label=label)
+        ax.fill_between(shares, lower, upper, color=colour, alpha=0.15, linewidth=0)
     drawn = any(np.size(line.get_xdata()) for line in ax.lines)
     ax.axhline(1.0, color="0.6", linewidth=0.8)
     ax.set_xscale("log")
@@ -118,8 +107,8 @@ def plot_certainty(
         ax.set_xlim(1e-3, 1.0)
     ax.invert_xaxis()
     ax.set_ylim(top=1.02)
-    ax.set_xlabel("share of the rows that are surest")
-    ax.set_ylabel(f"mean chance by variate {short_name(names[place])}")
+    words = f"mean chance by variate {short_name(names[place])}"
+    ax.set(xlabel="share of the rows that are surest", ylabel=words)
     ax.legend(fontsize=8)
     return ax
 
@@ -131,37 +120,20 @@ def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
         saturation: what :func:`inference.selection.saturation.saturation` returned.
         ax: where to draw; a new figure if None.
     """
-    ax = _axes(ax)
-    ax.errorbar(
-        saturation.sizes,
-        saturation.costs,
-        saturation.errors,
-        fmt="o-",
-        capsize=3,
-        label="held-out cost",
-    )
-    ax.axvline(
-        saturation.chosen, color="tab:orange", linestyle="--", label=f"chosen: {saturation.chosen}"
-    )
+    ax = axes_of(ax, 5.2, 3.4)
+    costs, errors, chosen = saturation.costs, saturation.errors, saturation.chosen
+    ax.errorbar(saturation.sizes, costs, errors, fmt="o-", capsize=3, label="held-out cost")
+    ax.axvline(chosen, color="tab:orange", linestyle="--", label=f"chosen: {chosen}")
     if saturation.bound is not None:
         level, error = -saturation.bound.estimate, saturation.bound.error
-        ax.axhline(
-            level,
-            color="0.3",
-            linestyle=":",
-            label="minus the total correlation"
-            + (" (found so far)" if saturation.bound.is_bound else ""),
-        )
+        so_far = " (found so far)" if saturation.bound.is_bound else ""
+        words = f"minus the total correlation{so_far}"
+        ax.axhline(level, color="0.3", linestyle=":", label=words)
         ax.axhspan(level - 2 * error, level + 2 * error, color="0.3", alpha=0.12, linewidth=0)
     ax.set_xticks(list(saturation.sizes))
-    ax.set_xlabel("components")
-    ax.set_ylabel("nats a row, relative to independence")
+    ax.set(xlabel="components", ylabel="nats a row, relative to independence")
     ax.legend(fontsize=8)
     return ax
-
-
-def _axes(ax: Axes | None) -> Axes:
-    return Figure(figsize=(5.2, 3.4), layout="constrained").subplots() if ax is None else ax
 
 
 def _curves(
@@ -176,38 +148,25 @@ def _curves(
 
 def _by_component(
     ax: Axes | None,
-    variate: str,
+    curves: ClassifierCurves | CurveBands,
     places: Any,
     values: Any,
-    bands: tuple[Any, Any] | None,
+    ends: tuple[str, str],
     what: str,
 ) -> Axes:
-    ax = _axes(ax)
-    in_steps = len(places) > len(values)
+    ax = axes_of(ax, 5.2, 3.4)
+    step: Any = "post" if len(places) > len(values) else None
     for i in range(values.shape[-1]):
-        colour, name = f"C{i % 10}", f"component {i}"
-        if in_steps:
-            ax.stairs(values[:, i], places, label=name, color=colour, linewidth=1.5)
+        style: dict[str, Any] = {"label": f"component {i}", "color": f"C{i % 10}"}
+        if step:
+            ax.stairs(values[:, i], places, linewidth=1.5, **style)
         else:
-            ax.plot(places, values[:, i], label=name, color=colour)
-        if bands is not None:
-            low, high = (_repeated(own[:, i]) if in_steps else own[:, i] for own in bands)
-            ax.fill_between(
-                places,
-                low,
-                high,
-                step="post" if in_steps else None,
-                color=colour,
-                alpha=0.2,
-                linewidth=0,
-            )
-    ax.set_xlabel(f"variate {short_name(variate)}")
-    ax.set_ylabel(what)
+            ax.plot(places, values[:, i], **style)
+        if isinstance(curves, CurveBands):
+            bands = [np.asarray(getattr(curves, name)[:, i]) for name in ends]
+            low, high = (np.append(band, band[-1:]) if step else band for band in bands)
+            shade: dict[str, Any] = {"color": f"C{i % 10}", "alpha": 0.2, "linewidth": 0}
+            ax.fill_between(places, low, high, step=step, **shade)
+    ax.set(xlabel=f"variate {short_name(curves.variate)}", ylabel=what)
     ax.legend(fontsize=8)
     return ax
-
-
-def _repeated(values: Any) -> np.ndarray:
-    """One value more than bins, for steps."""
-    array = np.asarray(values)
-    return np.append(array, array[-1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from inference.plots._common import short_name
+from inference.plots._common import legend_outside, new_figure, panels_of, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,21 +33,17 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes | Fi
         return ax
     panels = [(key, label, _column(records, key)) for key, label in PANELS]
     panels = [panel for panel in panels if np.isfinite(panel[2]).any()]
-    figure = Figure(
-        figsize=(5.4 + 1.9 * len(panels), 1.4 + 0.5 * len(records)), layout="constrained"
-    )
-    axes = figure.subplots(
-        1, 1 + len(panels), sharey=True, squeeze=False, width_ratios=[2.4] + [1.0] * len(panels)
-    )[0]
+    figure = new_figure(5.4 + 1.9 * len(panels), 1.4 + 0.5 * len(records))
+    widths = [2.4] + [1.0] * len(panels)
+    axes = figure.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
     _predictive(comparison, axes[0])
     places = np.arange(len(records))
     for panel, (key, label, values) in zip(axes[1:], panels, strict=True):
         panel.plot(values, places, "o", color="tab:blue")
         if key == "seconds":
-            panel.set_xscale("log" if values.max() > WIDE * values.min() > 0 else "linear")
-            panel.set_xlim(
-                *((None, None) if panel.get_xscale() == "log" else (0, 1.2 * values.max() or 1.0))
-            )
+            is_wide = values.max() > WIDE * values.min() > 0
+            panel.set_xscale("log" if is_wide else "linear")
+            panel.set_xlim(*((None, None) if is_wide else (0, 1.2 * values.max() or 1.0)))
         else:
             panel.axvline(0.0, color="#222222", linewidth=0.8, linestyle="--")
         panel.set_xlabel(label)
@@ -83,27 +79,14 @@ def _predictive(comparison: Comparison, ax: Axes) -> None:
     first = comparison.records[0]
     for place, record in enumerate(comparison.records):
         if record["how"] == "none":
-            ax.text(
-                0.02,
-                place,
-                "no prediction of unseen rows",
-                transform=ax.get_yaxis_transform(),
-                va="center",
-                color="#888888",
-            )
+            words, across = "no prediction of unseen rows", ax.get_yaxis_transform()
+            ax.text(0.02, place, words, transform=across, va="center", color="#888888")
             continue
         doubtful = record["bad_rows"] > 0 or record["how"] != first["how"]
         colour = "tab:orange" if doubtful else "tab:blue"
         face = "white" if doubtful else colour
-        ax.errorbar(
-            -record["elpd_diff"],
-            place,
-            xerr=2 * record["diff_se"],
-            fmt="o",
-            capsize=3,
-            color=colour,
-            markerfacecolor=face,
-        )
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "capsize": 3}
+        ax.errorbar(-record["elpd_diff"], place, xerr=2 * record["diff_se"], fmt="o", **style)
     ax.axvline(0.0, color="#222222", linewidth=0.8, linestyle="--")
     ax.set_xlabel(
         "log predictive density of unseen rows,\ndifference to the best (two standard errors)"
@@ -128,32 +111,18 @@ def plot_ranks(calibration: Calibration, max_panels: int = 12) -> Figure:
         max_panels: groups shown.
     """
     groups = list(calibration.ranks)[:max_panels]
-    columns = min(3, len(groups))
-    lines = -(-len(groups) // columns)
-    figure = Figure(figsize=(3.2 * columns, 2.4 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    figure, panels = panels_of(len(groups), 3, 3.2, 2.4)
     for ax, group in zip(panels, groups, strict=False):
         counts = calibration.histogram(group)
         expected = counts.sum() / len(counts)
         low, high = calibration.band(group)
-        ax.bar(
-            np.arange(len(counts)),
-            counts,
-            width=1.0,
-            color="tab:blue",
-            edgecolor="white",
-            label="counts",
-        )
-        ax.axhspan(
-            low, high, color="#dddddd", zorder=0, label="where counts of a right sampler mostly lie"
-        )
+        style: dict[str, Any] = {"color": "tab:blue", "edgecolor": "white"}
+        ax.bar(np.arange(len(counts)), counts, width=1.0, label="counts", **style)
+        words = "where counts of a right sampler mostly lie"
+        ax.axhspan(low, high, color="#dddddd", zorder=0, label=words)
         ax.axhline(expected, color="#222222", linewidth=0.8, label="their mean")
         ax.set_title(f"{short_name(group)}, p = {calibration.p_values[group]:.2g}", fontsize=9)
         ax.set_xticks([])
-    for ax in panels[len(groups) :]:
-        ax.set_axis_off()
     figure.supxlabel("rank of the truth among the draws")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=3
-    )
+    legend_outside(figure, panels[:1], 3, "upper")
     return figure

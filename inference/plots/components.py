@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from inference.plots._common import short_name
+from inference.plots._common import (
+    DIVERGING,
+    colour_bar,
+    heat_map,
+    legend_outside,
+    new_figure,
+    panels_of,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +37,7 @@ CLEAR = 2.0  # standard deviations at which a colour is full
 
 def plot_choice(result: AcdcResult) -> Figure:
     """Plot the discrepancy that every K leaves, and its loss against the cutoff."""
-    figure = Figure(figsize=(11, 4.3), layout="constrained")
+    figure = new_figure(11, 4.3)
     steps, curves = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_steps(steps, result)
     _draw_loss(curves, result)
@@ -45,29 +53,19 @@ def _draw_steps(axes: Axes, result: AcdcResult) -> None:
     floor = discrepancy_left({k: np.zeros(k) for k in left}, result.null_sd, result.weights)
     if max(floor.values()) > 1e-6:  # not without calibration
         axes.plot(sizes, list(floor.values()), ":", color="0.5", label="exact noise alone")
-    axes.plot(
-        choice.num_components,
-        left[choice.num_components],
-        "o",
-        ms=11,
-        color="C3",
-        zorder=3,
-        label="chosen",
-    )
+    k = choice.num_components
+    axes.plot(k, left[k], "o", ms=11, color="C3", zorder=3, label="chosen")
     for k, share in shares.items():
         if share > result.min_share:
-            axes.annotate(
-                f"-{100 * share:.0f} %",
-                (k, left[k]),
-                xytext=(-8, -10),
-                textcoords="offset points",
-                ha="right",
-                fontsize=8,
-            )
+            beside: dict[str, Any] = {
+                "xytext": (-8, -10),
+                "textcoords": "offset points",
+                "ha": "right",
+            }
+            axes.annotate(f"-{100 * share:.0f} %", (k, left[k]), fontsize=8, **beside)
     axes.set_yscale("log")
     axes.set_xticks(sizes)
-    axes.set_xlabel("number of components")
-    axes.set_ylabel("discrepancy left (nats)")
+    axes.set(xlabel="number of components", ylabel="discrepancy left (nats)")
     doubt = "" if choice.finished else ", not a clear one"
     axes.set_title(f"last clear step: K = {choice.num_components}{doubt}", fontsize=10)
     axes.legend(fontsize=8)
@@ -85,30 +83,19 @@ def _draw_loss(axes: Axes, result: AcdcResult) -> None:
     colours = colormaps["viridis"](np.linspace(0, 0.95, len(sizes)))
     for k, colour in zip(sizes, colours, strict=True):
         value = np.maximum(result.loss(k, rho), 1e-4)
-        chosen = k == choice.num_components
-        axes.plot(
-            rho,
-            value,
-            color=colour,
-            lw=2.5 if chosen else 1.0,
-            label=f"K = {k}" + (" (chosen)" if chosen else ""),
-        )
+        width, words = (2.5, " (chosen)") if k == choice.num_components else (1.0, "")
+        axes.plot(rho, value, color=colour, lw=width, label=f"K = {k}{words}")
     if choice.segment is not None:
         axes.axvspan(choice.segment.start, min(choice.segment.end, end), color="0.9", zorder=0)
     for segment in result.segments:
         if segment.start < end and segment.width > end / 40:
             middle = (segment.start + min(segment.end, end)) / 2
-            axes.annotate(
-                str(segment.num_components),
-                (middle, 1.01),
-                xycoords=("data", "axes fraction"),
-                ha="center",
-                fontsize=8,
-            )
+            above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "center"}
+            axes.annotate(str(segment.num_components), (middle, 1.01), fontsize=8, **above)
     axes.set_yscale("log")
     axes.set_xlim(0, end)
-    axes.set_xlabel("cutoff (divergence, nats)")
-    axes.set_ylabel("accumulated excess discrepancy + penalty")
+    words = "accumulated excess discrepancy + penalty"
+    axes.set(xlabel="cutoff (divergence, nats)", ylabel=words)
     axes.set_title("best K along the cutoff", pad=18, fontsize=10)
     axes.legend(fontsize=7, ncols=2)
 
@@ -134,26 +121,15 @@ def plot_discrepancies(
         raise ValueError(
             f"plot_discrepancies: num_components must be one of {sorted(result.raw)}, got {k!r}"
         )
-    figure = Figure(figsize=(max(4.0, 0.6 * k + 2), 3.5), layout="constrained")
-    axes = figure.subplots()
-    place = np.arange(k)
-    axes.errorbar(
-        place,
-        result.null_mean[k],
-        yerr=2 * np.nan_to_num(result.null_sd[k]),
-        fmt="_",
-        color="0.5",
-        lw=6,
-        alpha=0.5,
-        label="exact noise, two sd",
-    )
+    figure = new_figure(max(4.0, 0.6 * k + 2), 3.5)
+    axes, place, band = figure.subplots(), np.arange(k), 2 * np.nan_to_num(result.null_sd[k])
+    style: dict[str, Any] = {"fmt": "_", "color": "0.5", "lw": 6, "alpha": 0.5}
+    axes.errorbar(place, result.null_mean[k], yerr=band, label="exact noise, two sd", **style)
     axes.plot(place, result.raw[k], "o", color="C3", label=noun)
-    axes.set_xticks(
-        place, [f"{i}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])], fontsize=7
-    )
-    axes.set_xlabel(f"{noun}, {unit}s that use it")
-    axes.set_ylabel("divergence (nats)")
-    figure.legend(fontsize=8, loc="outside upper center", ncols=2)
+    used = [f"{i}\nn={n:.0f}" for i, n in enumerate(result.num_used[k])]
+    axes.set_xticks(place, used, fontsize=7)
+    axes.set(xlabel=f"{noun}, {unit}s that use it", ylabel="divergence (nats)")
+    legend_outside(figure, [axes], 2, "upper")
     return figure
 
 
@@ -167,32 +143,19 @@ def plot_return(halves: Reproducibility, threshold: float | None = None) -> Figu
     from inference.selection.reproducibility import RETURNS
 
     threshold = RETURNS if threshold is None else threshold
-
-    figure = Figure(figsize=(6.5, 3.8), layout="constrained")
+    figure = new_figure(6.5, 3.8)
     axes = figure.subplots()
     for k, errors in sorted(halves.by_component.items()):
-        lost = errors >= threshold
-        axes.plot(
-            np.full((~lost).sum(), k),
-            errors[~lost],
-            "o",
-            color="C0",
-            ms=5,
-            alpha=0.7,
-            label="a component that returns",
-        )
-        axes.plot(
-            np.full(lost.sum(), k), errors[lost], "x", color="C3", ms=6, label="one that does not"
-        )
+        back, lost = errors[errors < threshold], errors[errors >= threshold]
+        style: dict[str, Any] = {"color": "C0", "ms": 5, "alpha": 0.7}
+        axes.plot([k] * len(back), back, "o", label="a component that returns", **style)
+        axes.plot([k] * len(lost), lost, "x", color="C3", ms=6, label="one that does not")
     axes.axhline(threshold, color="0.6", lw=1, ls="--", label=f"limit, {threshold:g}")
     axes.set_xticks(sorted(halves.by_component))
-    axes.set_xlabel("number of components")
-    axes.set_ylabel("cosine error, worse half of a pair")
-    axes.set_title(
-        f"all components return: K = {', '.join(map(str, halves.numbers(threshold)))}", fontsize=10
-    )
-    words = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # once each
-    figure.legend(words.values(), words.keys(), fontsize=8, loc="outside lower center", ncols=3)
+    axes.set(xlabel="number of components", ylabel="cosine error, worse half of a pair")
+    numbers = ", ".join(map(str, halves.numbers(threshold)))
+    axes.set_title(f"all components return: K = {numbers}", fontsize=10)
+    legend_outside(figure, [axes], 3)
     return figure
 
 
@@ -214,15 +177,11 @@ def plot_signatures(
     if len(labels) != len(values):
         raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
     kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
-    order = list(range(len(channels)))
+    order, place = list(range(len(channels))), {kind: i for i, kind in enumerate(CLASSES)}
     if any(kind in CLASSES for kind in kinds):
-        order.sort(
-            key=lambda j: (CLASSES.index(kinds[j]) if kinds[j] in CLASSES else -1, channels[j])
-        )
-    colours = [
-        CLASS_COLOURS[CLASSES.index(kinds[j])] if kinds[j] in CLASSES else "C0" for j in order
-    ]
-    figure = Figure(figsize=(9, 1.1 * len(values) + 0.8), layout="constrained")
+        order.sort(key=lambda j: (place.get(kinds[j], -1), channels[j]))
+    colours = [dict(zip(CLASSES, CLASS_COLOURS, strict=True)).get(kinds[j], "C0") for j in order]
+    figure = new_figure(9, 1.1 * len(values) + 0.8)
     panels = figure.subplots(len(values), 1, sharex=True, squeeze=False)[:, 0]
     for axes, row, label in zip(panels, values, labels, strict=True):
         axes.bar(np.arange(len(order)), row[order], color=colours, width=0.8)
@@ -230,9 +189,8 @@ def plot_signatures(
         axes.margins(x=0.005)
     if any(kinds):
         starts = [i for i, j in enumerate(order) if i == 0 or kinds[j] != kinds[order[i - 1]]]
-        panels[-1].set_xticks(
-            starts, [kinds[order[i]] or channels[order[i]] for i in starts], fontsize=8, ha="left"
-        )
+        names_of_starts = [kinds[order[i]] or channels[order[i]] for i in starts]
+        panels[-1].set_xticks(starts, names_of_starts, fontsize=8, ha="left")
     else:
         shown = range(0, len(order), -(-len(order) // MAX_TICKS))
         panels[-1].set_xticks(list(shown), [channels[i] for i in shown], fontsize=8)
@@ -247,8 +205,7 @@ def plot_abundances(
     Args:
         activities: (height width, K), not negative.
         shape: (height, width).
-        names: of the
-            components.
+        names: of the components.
 
     Raises:
         ValueError: for other shapes, or negative activities.
@@ -265,18 +222,13 @@ def plot_abundances(
             f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}"
         )
     share = values / np.maximum(values.sum(1, keepdims=True), 1e-300)
-    num = len(labels)
-    figure = Figure(
-        figsize=(2.4 * num + 0.8, 2.4 * shape[0] / shape[1] + 0.6), layout="constrained"
-    )
-    panels = figure.subplots(1, num, squeeze=False)[0]
+    height = 2.4 * shape[0] / shape[1] + 0.6
+    figure, panels = panels_of(len(labels), len(labels), 2.4 + 0.8 / len(labels), height)
     for k, axes in enumerate(panels):
-        image = axes.imshow(
-            share[:, k].reshape(shape), vmin=0, vmax=1, cmap="viridis", interpolation="nearest"
-        )
+        image = axes.imshow(share[:, k].reshape(shape), "viridis", clim=(0, 1))
         axes.set_title(labels[k], fontsize=9)
         axes.set_axis_off()
-    figure.colorbar(image, ax=panels, label="share of the pixel", shrink=0.8)
+    colour_bar(panels, image, "share of the pixel")
     return figure
 
 
@@ -287,22 +239,15 @@ def plot_scree(analysis: ParallelAnalysis, num_shown: int = 20) -> Figure:
         analysis: of :func:`inference.selection.parallel_analysis`.
         num_shown: eigenvalues at most.
     """
-    figure = Figure(figsize=(5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    shown = slice(0, min(num_shown, len(analysis.eigenvalues)))
+    figure = new_figure(5, 3.5)
+    axes, shown = figure.subplots(), slice(0, min(num_shown, len(analysis.eigenvalues)))
     place = np.arange(1, shown.stop + 1)
     axes.plot(place, analysis.eigenvalues[shown], "o-", label="data")
-    axes.fill_between(
-        place,
-        analysis.null_mean[shown],
-        analysis.null_quantile[shown],
-        color="0.7",
-        label="permuted: mean to quantile",
-    )
+    band = analysis.null_mean[shown], analysis.null_quantile[shown]
+    axes.fill_between(place, *band, color="0.7", label="permuted: mean to quantile")
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("factor")
-    axes.set_ylabel(f"eigenvalue ({analysis.matrix})")
+    axes.set(xlabel="factor", ylabel=f"eigenvalue ({analysis.matrix})")
     axes.set_title(f"parallel analysis: {analysis.chosen}", fontsize=10)
     axes.legend(fontsize=8)
     return figure
@@ -333,32 +278,20 @@ def plot_groups(
             f" expected, got {means.shape}"
         )
     off = ((means - overall) / np.where(spread > 0, spread, 1.0))[:, :MOST_GROUP_ITEMS]
-    figure = Figure(
-        figsize=(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off)), layout="constrained"
+    figure = new_figure(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off))
+    rows = [f"group {short_name(name)}" for name in groups]
+    ax, limits, shown = figure.subplots(), (-CLEAR, CLEAR), off.size <= MOST_NUMBERED
+    numbers = np.array([[f"{round(value, 1) + 0.0:+.1f}" for value in line] for line in off])
+    image = heat_map(
+        ax,
+        off,
+        rows,
+        items[:MOST_GROUP_ITEMS],
+        limits=limits,
+        colours=DIVERGING,
+        texts=numbers if shown else None,
+        most=off.shape,
     )
-    axes = figure.subplots()
-    image = axes.imshow(off, cmap="RdBu_r", vmin=-CLEAR, vmax=CLEAR, aspect="auto")
-    bar = figure.colorbar(
-        image, ax=axes, extend="both" if np.abs(off).max(initial=0.0) > CLEAR else "neither"
-    )
-    bar.set_label("standard deviations", fontsize=8)
-    axes.set_xticks(
-        range(off.shape[1]),
-        [short_name(name) for name in items[:MOST_GROUP_ITEMS]],
-        rotation=45,
-        ha="right",
-        fontsize=8,
-    )
-    axes.set_yticks(range(len(off)), [f"group {short_name(name)}" for name in groups], fontsize=8)
-    if off.size <= MOST_NUMBERED:
-        for (k, j), value in np.ndenumerate(off):
-            axes.text(
-                j,
-                k,
-                f"{round(value, 1) + 0.0:+.1f}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if abs(value) > 0.7 * CLEAR else "black",
-            )
+    is_beyond = bool(np.abs(off).max(initial=0.0) > CLEAR)
+    colour_bar(ax, image, "standard deviations", is_beyond)
     return figure

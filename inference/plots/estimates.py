@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from inference.estimates import Estimate, EstimateTable
-from inference.plots._common import short_name
-from inference.plots.fit import NEGATIVE, OBSERVED
+from inference.plots._common import NEGATIVE, OBSERVED, short_name
 
 MOST_ENTRIES = 30  # of one site
 MOST_SITES = 9
@@ -35,22 +34,17 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.set_axis_off()
     for ax, site, entries in zip(grid.ravel(), sites, shown, strict=False):
         places = np.arange(len(entries))
-        values, low, high = (
-            np.array([getattr(entry, name) for entry in entries])
-            for name in ("value", "low", "high")
-        )
+        numbers = [(entry.value, entry.low, entry.high) for entry in entries]
+        values, low, high = np.array(numbers).T
         known = np.isfinite(low) & np.isfinite(high)
         ax.hlines(places[known], low[known], high[known], color=NEGATIVE, linewidth=2.2, alpha=0.6)
         ax.plot(values, places, "o", color=OBSERVED, markersize=4)
-        ax.set_yticks(
-            places, [short_name(", ".join(entry.entry) or site) for entry in entries], fontsize=8
-        )
+        names = [short_name(", ".join(entry.entry) or site) for entry in entries]
+        ax.set_yticks(places, names, fontsize=8)
         ax.set_ylim(len(entries) - 0.5, -0.5)
         total = len(table.of(site))
-        ax.set_title(
-            short_name(site) + ("" if total == len(entries) else f" ({len(entries)} of {total})"),
-            fontsize=10,
-        )
+        more = "" if total == len(entries) else f" ({len(entries)} of {total})"
+        ax.set_title(short_name(site) + more, fontsize=10)
         ax.grid(axis="x", alpha=0.3)
         if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
             ax.axvline(0.0, color=OBSERVED, linewidth=0.8)
@@ -59,10 +53,6 @@ def plot_estimates(table: EstimateTable) -> Figure:
 
 def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
     """Return the entries of a site that are not held at zero; all where none is left."""
-    entries = table.of(site)
-    free = tuple(
-        entry
-        for entry in entries
-        if not (table.source and entry.value == 0 and np.isnan(entry.low))
-    )
+    entries, has_errors = table.of(site), bool(table.source)
+    free = tuple(e for e in entries if not (has_errors and e.value == 0 and np.isnan(e.low)))
     return free or entries

@@ -17,27 +17,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from inference.plots._common import NEGATIVE, OBSERVED, SIMULATED, axes_of, new_figure
 from inference.predictive import PredictiveCheck, predictive_check
 from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
-    from matplotlib.image import AxesImage
-
     from inference.fitting.result import Fit
 
 
-POSITIVE, NEGATIVE, OBSERVED, SIMULATED = "#b2182b", "#2166ac", "#222222", "#e08214"
-DIVERGING = "RdBu_r"
 SAME_SUM = 1e-3  # range of sums, in standard deviations of an item, that says that all are one
-
-
-def _axes(ax: Axes | None, width: float, height: float) -> Axes:
-    return Figure(figsize=(width, height), layout="constrained").subplots() if ax is None else ax
-
-
-def _colour_bar(ax: Axes, image: AxesImage, label: str, clipped: bool) -> None:
-    bar = ax.figure.colorbar(image, ax=ax, extend="both" if clipped else "neither", shrink=0.8)
-    bar.set_label(label)
 
 
 def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
@@ -47,45 +35,25 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
         fit: the fit.
         ax: where to draw; a new figure if None.
     """
-    ax = _axes(ax, 6.5, 3.8)
+    ax = axes_of(ax, 6.5, 3.8)
     objective = np.asarray(fit.trace.objective, dtype=np.float64)
     log_likelihood = np.asarray(fit.trace.log_likelihood, dtype=np.float64)
     steps = np.arange(1, len(objective) + 1)
     ax.plot(steps, objective, color=OBSERVED, linewidth=1.8, label=fit.trace.name)
     differs = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
     if differs and not np.allclose(objective, log_likelihood):
-        ax.plot(
-            steps,
-            log_likelihood,
-            color=NEGATIVE,
-            linewidth=1.4,
-            linestyle="--",
-            label="log-likelihood",
-        )
+        ax.plot(steps, log_likelihood, "--", color=NEGATIVE, linewidth=1.4, label="log-likelihood")
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     lengths = np.asarray(fit.restarts.num_iterations)
-    style: dict[str, Any] = {
-        "s": 28,
-        "color": SIMULATED,
-        "edgecolor": "white",
-        "linewidth": 0.5,
-        "zorder": 3,
-    }
-    ax.scatter(
-        lengths,
-        ends,
-        label=f"end of each of {len(ends)} starts" if len(ends) > 1 else "end",
-        **style,
-    )
+    label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
+    style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
+    ax.scatter(lengths, ends, 28, zorder=3, label=label, **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     state = "converged" if fit.converged else "not converged"
-    ax.set(
-        xlabel="iteration",
-        ylabel=fit.trace.name,
-        title=f"Convergence: {state} after {fit.num_iterations} iterations",
-    )
+    title = f"Convergence: {state} after {fit.num_iterations} iterations"
+    ax.set(xlabel="iteration", ylabel=fit.trace.name, title=title)
     return ax
 
 
@@ -103,28 +71,20 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
     order = np.argsort(-ends)[: int(np.isfinite(ends).sum())]  # starts that failed sort last
     if not len(order):
         raise ValueError(f"plot_restarts: no start ended with a finite {fit.objective_name}")
-    ax = _axes(ax, 6.5, 3.2)
-    gap, converged = (
-        (ends[order[0]] - ends)[order],
-        np.asarray(fit.restarts.converged, dtype=bool)[order],
-    )
-    rank = np.arange(1, len(order) + 1)
-    for kept, face, label in (
-        (converged, SIMULATED, "converged"),
-        (~converged, "white", "not converged"),
-    ):
-        style: dict[str, Any] = {"s": 36, "facecolor": face, "edgecolor": SIMULATED}
-        ax.scatter(rank[kept], gap[kept], label=f"{label} ({kept.sum()})", **style)
+    ax = axes_of(ax, 6.5, 3.2)
+    gap, rank = (ends[order[0]] - ends)[order], np.arange(1, len(order) + 1)
+    converged = np.asarray(fit.restarts.converged, dtype=bool)[order]
+    kinds = ((converged, SIMULATED, "converged"), (~converged, "white", "not converged"))
+    for kept, face, label in kinds:
+        style: dict[str, Any] = {"facecolor": face, "edgecolor": SIMULATED}
+        ax.scatter(rank[kept], gap[kept], 36, label=f"{label} ({kept.sum()})", **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     reach = max(float(gap.max()), 1.0)  # differences far below one nat are no spread
     ax.set_ylim(1.07 * reach, -0.07 * reach)
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
-    ax.set(
-        xlabel="start, best first",
-        ylabel=f"{fit.objective_name}:\nnats below the best",
-        title="Spread over starts",
-    )
+    below = f"{fit.objective_name}:\nnats below the best"
+    ax.set(xlabel="start, best first", ylabel=below, title="Spread over starts")
     return ax
 
 
@@ -170,31 +130,19 @@ def plot_check(
     if check.observed.shape[1] == 1 and axes is None:
         return _plot_one_column(check, name)
     num_simulations = len(check.simulated)
-    figure = Figure(figsize=(12, 4), layout="constrained")
+    figure = new_figure(12, 4)
     left, middle, right = figure.subplots(1, 3) if axes is None else axes
     observed, simulated = check.item_means()
     low, high = check.interval()
     centre = simulated.mean(0)
     bars = np.stack([np.clip(centre - low, 0, None), np.clip(high - centre, 0, None)])
-    left.errorbar(
-        observed,
-        centre,
-        bars,
-        fmt="o",
-        color=SIMULATED,
-        ecolor=SIMULATED,
-        markersize=3.5,
-        linewidth=0.8,
-    )
+    left.errorbar(observed, centre, bars, fmt="o", color=SIMULATED, markersize=3.5, linewidth=0.8)
     num_varying = int((np.nanmin(check.observed, 0) < np.nanmax(check.observed, 0)).sum())
-    by_chance = (
-        2 * num_varying / (num_simulations + 1)
-    )  # observed as likely as any to be the least or the largest
-    outside = (
-        f"{check.num_outside()} of {len(observed)} outside all simulations, {by_chance:.2g} by"
-        " chance"
-    )
-    left.set(xlabel="observed", ylabel="simulated", title=f"Mean of each item\n({outside})")
+    # observed as likely as any to be the least or the largest
+    by_chance = 2 * num_varying / (num_simulations + 1)
+    outside = f"{check.num_outside()} of {len(observed)} outside all simulations"
+    title = f"Mean of each item\n({outside}, {by_chance:.2g} by chance)"
+    left.set(xlabel="observed", ylabel="simulated", title=title)
     _draw_sums(middle, check)
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
@@ -218,34 +166,24 @@ def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
     ax.set(title="Sums of rows")
     known = sums[np.isfinite(sums)]
     if not check.is_discrete and known.size and np.ptp(known) < SAME_SUM:
-        ax.text(
-            0.5,
-            0.5,
-            "The items of every row\nadd up to the same.",
-            ha="center",
-            va="center",
-            transform=ax.transAxes,
-        )
+        words = "The items of every row\nadd up to the same."
+        ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes)
         ax.set_axis_off()
         return
-    bins = check.sum_bins()
-    ax.hist(sums, bins, density=True, color="#bbbbbb", label="observed")
-    style: dict[str, Any] = {
-        "histtype": "step",
-        "density": True,
-        "color": SIMULATED,
-        "linewidth": 1.8,
-    }
-    ax.hist(simulated.ravel(), bins, label="simulated", **style)
+    _histograms(ax, sums, simulated, check.sum_bins())
+    items = "items" if check.is_discrete else "standardised items"
+    ax.set(xlabel=f"sum of {items} in a row", ylabel="share of rows")
+
+
+def _histograms(ax: Axes, observed: np.ndarray, simulated: np.ndarray, bins: Any) -> None:
+    ax.hist(observed, bins, density=True, color="#bbbbbb", label="observed")
+    style: dict[str, Any] = {"histtype": "step", "color": SIMULATED, "linewidth": 1.8}
+    ax.hist(simulated.ravel(), bins, density=True, label="simulated", **style)
     ax.legend(fontsize=8)
-    ax.set(
-        xlabel=f"sum of {'items' if check.is_discrete else 'standardised items'} in a row",
-        ylabel="share of rows",
-    )
 
 
 def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
-    figure = Figure(figsize=(8.5, 4), layout="constrained")
+    figure = new_figure(8.5, 4)
     left, right = figure.subplots(1, 2)
     observed, simulated = check.observed[:, 0], check.simulated[..., 0]
     pooled = np.append(observed, simulated.ravel())
@@ -256,17 +194,7 @@ def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
         if few
         else np.linspace(pooled.min(), pooled.max(), 31)
     )
-    left.hist(observed, bins, density=True, color="#bbbbbb", label="observed")
-    left.hist(
-        simulated.ravel(),
-        bins,
-        density=True,
-        histtype="step",
-        color=SIMULATED,
-        linewidth=1.8,
-        label="simulated",
-    )
-    left.legend(fontsize=8)
+    _histograms(left, observed, simulated, bins)
     left.set(xlabel="value", ylabel="density", title="Distribution over the rows")
     levels = np.linspace(0.02, 0.98, 49)
     own = np.nanquantile(observed, levels)

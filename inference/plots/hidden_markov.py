@@ -13,27 +13,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.columns import checked_as_fitted
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, checked_as_fitted, labels_of
 from inference.inspection.hidden_markov import chain_times, smooth_states, viterbi_states
-from inference.plots._common import short_name
-from inference.plots.fit import _axes
+from inference.plots._common import (
+    axes_of,
+    colour_of,
+    draw_shares,
+    heat_map,
+    new_figure,
+    short_name,
+)
 from ppl_models.data.sequences import inside_of
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 
-OKABE_ITO = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#D55E00",
-    "#56B4E9",
-    "#F0E442",
-    "#000000",
-)  # colour-blind safe
 MOST_ITEMS = 4  # panels of a decoded path
 MOST_NUMBERS = 12  # states whose transitions are written into the cells
 MOST_DWELL = 200  # steps of a visit that are drawn
@@ -45,43 +40,24 @@ def state_names(fit: Fit, names: Names | None = None) -> list[str]:
     return [f"state {label}" if isinstance(label, int) else str(label) for label in labels]
 
 
-def _colour(state: int) -> str:
-    return OKABE_ITO[state % len(OKABE_ITO)]
-
-
 def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
     """The transition matrix: the chance of every next state (column) from every state (row).
 
     Args:
         fit: of a hidden Markov model.
         names: for example ``{"state": ["calm", "storm"]}``.
-        ax: where to draw; a new figure if
-            None.
+        ax: where to draw; a new figure if None.
 
     Raises:
         ValueError: if the model is no hidden Markov model, or ``names`` do not fit its states.
     """
     moves = chain_times(fit).transitions.numpy()
-    labels = [short_name(label, 14) for label in state_names(fit, names)]
-    size = len(moves)
-    ax = _axes(ax, 2.4 + 0.62 * size, 1.5 + 0.5 * size)
-    image = ax.imshow(moves, vmin=0, vmax=1, cmap="viridis")
-    if size <= MOST_NUMBERS:
-        for (k, m), chance in np.ndenumerate(moves):
-            text = "–" if chance == 0 else f"{chance:.2f}"
-            ax.text(
-                m,
-                k,
-                text,
-                ha="center",
-                va="center",
-                fontsize="small",
-                color="black" if chance > 0.6 else "white",
-            )
-    ax.set(xticks=range(size), yticks=range(size), xlabel="next state", ylabel="state")
-    ax.set_xticklabels(labels, rotation=45, ha="right")
-    ax.set_yticklabels(labels)
-    ax.figure.colorbar(image, ax=ax).set_label("chance of the move")
+    labels, size = [short_name(label, 14) for label in state_names(fit, names)], len(moves)
+    texts = [["–" if chance == 0 else f"{chance:.2f}" for chance in line] for line in moves]
+    shown, most = np.array(texts) if size <= MOST_NUMBERS else None, (size, size)
+    ax = axes_of(ax, 2.4 + 0.62 * size, 1.5 + 0.5 * size)
+    heat_map(ax, moves, labels, labels, "chance of the move", texts=shown, most=most)
+    ax.set(xlabel="next state", ylabel="state")
     return ax
 
 
@@ -96,21 +72,12 @@ def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = Non
     finite = times.dwell[times.dwell.isfinite()]
     most = int(min(MOST_DWELL, max(8.0, 4 * float(finite.max()) if len(finite) else 8.0)))
     steps = np.arange(most + 1)
-    ax = _axes(ax, 6.0, 3.0)
+    ax = axes_of(ax, 6.0, 3.0)
     for k, label in enumerate(state_names(fit, names)):
         dwell = float(times.dwell[k])
-        long = (
-            f"{dwell:.3g} step{'' if round(dwell, 2) == 1 else 's'} on average"
-            if np.isfinite(dwell)
-            else "never left"
-        )
-        ax.step(
-            steps,
-            stay[k] ** steps,
-            where="post",
-            color=_colour(k),
-            label=f"{short_name(label)}: {long}",
-        )
+        steps_long = f"{dwell:.3g} step{'' if round(dwell, 2) == 1 else 's'} on average"
+        label = f"{short_name(label)}: {steps_long if np.isfinite(dwell) else 'never left'}"
+        ax.step(steps, stay[k] ** steps, where="post", color=colour_of(k), label=label)
     ax.set(xlabel="steps", ylabel="P(the visit lasts longer)", ylim=(0, 1.02), xlim=(0, most))
     ax.legend(fontsize="small")
     return ax
@@ -158,38 +125,25 @@ def plot_decoded_path(
         )
     part = slice(first, min(first + max_steps, own.shape[1]))
     given = {"items": own, "length": [own.shape[1]]}
-    path, chances = (
-        viterbi_states(fit, given).state[0, part].numpy(),
-        smooth_states(fit, given)[0, part].numpy(),
-    )
+    path = viterbi_states(fit, given).state[0, part].numpy()
+    chances = smooth_states(fit, given)[0, part].numpy()
     values, time = own[0, part].double().cpu().numpy(), np.arange(part.start, part.stop)
     labels = state_names(fit, names)
-    figure = Figure(figsize=(8.5, 1.6 * len(shown) + 1.9), layout="constrained")
+    figure = new_figure(8.5, 1.6 * len(shown) + 1.9)
     panels = figure.subplots(len(shown) + 1, 1, sharex=True, squeeze=False)[:, 0]
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
     ends = np.append(starts[1:], len(path))
     for panel, item in zip(panels, shown, strict=False):
         for start, end in zip(starts, ends, strict=True):
-            panel.axvspan(
-                time[start] - 0.5,
-                time[end - 1] + 0.5,
-                color=_colour(path[start]),
-                alpha=0.28,
-                linewidth=0,
-            )
+            left, right = time[start] - 0.5, time[end - 1] + 0.5
+            panel.axvspan(left, right, color=colour_of(path[start]), alpha=0.28, linewidth=0)
         column = values[:, known.index(item)]
         panel.plot(time, column, color="#333333", linewidth=0.8)
         panel.plot(time, column, ".", color="#111111", markersize=3)
         panel.set_ylabel(short_name(item, 18))
     last = panels[-1]
     edges = np.append(time, time[-1] + 1) - 0.5
-    last.stackplot(
-        edges,
-        np.concatenate([chances, chances[-1:]]).T,
-        colors=[_colour(k) for k in range(len(labels))],
-        step="post",
-        labels=[short_name(name) for name in labels],
-    )
+    draw_shares(last, edges, chances, [short_name(name) for name in labels])
     last.set(ylim=(0, 1), xlim=(edges[0], edges[-1]), xlabel="step", ylabel="P(state)")
     figure.legend(loc="outside upper center", ncols=min(len(labels), 6), fontsize="small")
     return figure

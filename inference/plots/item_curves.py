@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.attributes import attribute_model
 from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import ItemCurves, item_curves
-from inference.plots._common import short_name, tick_labels
-from inference.plots.fit import _axes, _colour_bar
+from inference.plots._common import axes_of, heat_map, panels_of, short_name
 from ppl_models.parts.repr import counted
 
 if TYPE_CHECKING:
@@ -52,23 +51,14 @@ def plot_item_curves(
             "plot_item_curves: items must be names of the fit's items,"
             f" {', '.join(curves.items[:8])}, ..., got {unknown or wanted!r}"
         )
-    across = min(COLUMNS, len(wanted))
-    down = -(-len(wanted) // across)
-    figure = Figure(figsize=(2.6 * across, 2.2 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).ravel()
-    for ax in panels[len(wanted) :]:
-        ax.set_visible(False)
+    figure, panels = panels_of(len(wanted), COLUMNS, 2.6, 2.2)
     for ax, name in zip(panels, wanted, strict=False):
         own, labels = _bars(curves, np.flatnonzero(curves.item == curves.items.index(name)))
         value = curves.expected[own]
         reach = np.nan_to_num(np.stack([value - curves.low[own], curves.high[own] - value]))
         ax.bar(np.arange(len(own)), value, color=BAR, yerr=reach, ecolor="#222222", capsize=2.5)
-        ax.set_xticks(
-            np.arange(len(own)),
-            labels,
-            fontsize=6,
-            rotation=60 if max(map(len, labels)) > 4 or len(own) > 4 else 0,
-        )
+        rotation = 60 if max(map(len, labels)) > 4 or len(own) > 4 else 0
+        ax.set_xticks(np.arange(len(own)), labels, fontsize=6, rotation=rotation)
         if bool(((curves.expected >= 0) & (curves.expected <= 1)).all()):
             ax.set_ylim(0, 1)
         ax.tick_params("y", labelsize=7)
@@ -109,18 +99,9 @@ def plot_mastery(fit: Fit, data: Any, ax: Axes | None = None, names: Names | Non
     size = attribute_model(fit, "plot_mastery").layers[0].num_parents
     chances = classify_rows(fit, data, num_replicates=0).probabilities
     order = np.lexsort((*chances.T[::-1], chances.sum(1)))[::-1]
-    ax = _axes(ax, min(12.0, 3.0 + 0.5 * size), 5.0)
-    image = ax.imshow(
-        chances[order], cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest"
-    )
+    ax = axes_of(ax, min(12.0, 3.0 + 0.5 * size), 5.0)
     attributes = labels_of(fit, "attribute", size, names)
-    ax.set_xticks(*tick_labels(attributes, 30), fontsize=8)
-    if max(len(str(name)) for name in attributes) > 3:
-        ax.tick_params("x", rotation=60)
-    ax.set(
-        xlabel="attribute",
-        ylabel=f"{counted(len(chances), 'row')}, from the most attributes to the fewest",
-        title="Who has which attribute",
-    )
-    _colour_bar(ax, image, "probability given the row's answers", False)
+    heat_map(ax, chances[order], (), attributes, "probability given the row's answers")
+    rows = f"{counted(len(chances), 'row')}, from the most attributes to the fewest"
+    ax.set(xlabel="attribute", ylabel=rows, title="Who has which attribute")
     return ax

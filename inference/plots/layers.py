@@ -10,20 +10,23 @@ import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.lines import Line2D
 
-from inference.fitting.names import Names, dims_of, labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import Names, as_matrix, dims_of, labels_of
 from inference.plots._common import (
+    DIVERGING,
+    NEGATIVE,
+    POSITIVE,
+    axes_of,
     check_image_shape,
+    colour_bar,
+    effects_of,
+    heat_map,
     layers_of,
     present_edges,
     short_name,
     site_matrix,
     symmetric_limit,
-    tick_labels,
 )
-from inference.plots.fit import DIVERGING, NEGATIVE, POSITIVE, _axes, _colour_bar
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
@@ -49,19 +52,11 @@ def plot_loadings(
     site, values = site_matrix(fit, site, "plot_loadings")
     rows, columns = dims_of(fit, site, values.shape)
     num_rows, num_columns = values.shape
-    ax = _axes(ax, min(14.0, 3.5 + 0.35 * num_columns), min(12.0, 2.0 + 0.2 * num_rows))
-    limit, clipped = symmetric_limit(values)
-    image = ax.imshow(
-        values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
-    )
-    ax.set_yticks(*tick_labels(labels_of(fit, rows, num_rows, names), 50), fontsize=8)
-    column_names = labels_of(fit, columns, num_columns, names)
-    ax.set_xticks(*tick_labels(column_names, 30), fontsize=8)
-    if max(len(str(name)) for name in column_names) > 3:
-        ax.tick_params("x", rotation=60)
+    ax = axes_of(ax, min(14.0, 3.5 + 0.35 * num_columns), min(12.0, 2.0 + 0.2 * num_rows))
+    row_names = labels_of(fit, rows, num_rows, names)
+    heat_map(ax, values, row_names, labels_of(fit, columns, num_columns, names), site, None)
     title = f"{site}: {rows} by {columns}"
     ax.set(xlabel=columns, ylabel=rows, title=title if values.any() else f"{title} (all zero)")
-    _colour_bar(ax, image, f"{site} (darkest beyond ±{limit:.3g})" if clipped else site, clipped)
     return ax
 
 
@@ -72,16 +67,10 @@ def _tile(
     height, width = image.shape
     left, top = column * (width * 1.12), row * (height * 1.3)
     extent = (left, left + width, top + height, top)
-    tile = ax.imshow(
-        image, cmap=cmap, vmin=limits[0], vmax=limits[1], extent=extent, interpolation="nearest"
-    )
+    tile = ax.imshow(image, cmap, extent=extent, interpolation="nearest", clim=limits)
     right, bottom = left + width, top + height
-    ax.plot(
-        [left, right, right, left, left],
-        [top, top, bottom, bottom, top],
-        color="#999999",
-        linewidth=0.6,
-    )
+    corners = [left, right, right, left, left], [top, top, bottom, bottom, top]
+    ax.plot(*corners, color="#999999", linewidth=0.6)
     return tile
 
 
@@ -119,16 +108,12 @@ def plot_loading_images(
     site, loadings = site_matrix(fit, None, "plot_loading_images")
     intercepts = fit.params[layer.intercepts].detach().cpu().numpy()
     latent = dims_of(fit, site, loadings.shape)[1]
-    titles = [
-        "intercept",
-        *(short_name(str(name), 14) for name in labels_of(fit, latent, layer.num_features, names)),
-    ]
-    pictures = np.concatenate([intercepts[None], loadings.T]).reshape(
-        -1, *shape
-    )  # (1 + K, height, width)
+    labels = labels_of(fit, latent, layer.num_features, names)
+    titles = ["intercept", *(short_name(str(name), 14) for name in labels)]
+    pictures = np.concatenate([intercepts[None], loadings.T]).reshape(-1, *shape)
     lines = -(-len(pictures) // num_columns)
     columns = -(-len(pictures) // lines)  # lines of equal length
-    ax = _axes(ax, 1.35 * columns + 1.2, 1.6 * lines * shape[0] / shape[1] + 0.6)
+    ax = axes_of(ax, 1.35 * columns + 1.2, 1.6 * lines * shape[0] / shape[1] + 0.6)
     limit, clipped = symmetric_limit(loadings)
     clipped = clipped or bool(np.abs(intercepts).max() > limit)
     for i, picture in enumerate(pictures):
@@ -138,7 +123,7 @@ def plot_loading_images(
         ax.text(*place, titles[i], ha="center", va="bottom", fontsize=9)
     _frame_grid(ax, lines, columns, shape)
     ax.set_title(f"{layer.intercepts} and {site}, one picture a {latent}")
-    _colour_bar(ax, tile, f"value (darkest beyond ±{limit:.3g})" if clipped else "value", clipped)
+    colour_bar(ax, tile, f"value (darkest beyond ±{limit:.3g})" if clipped else "value", clipped)
     return ax
 
 
@@ -168,17 +153,10 @@ def plot_latent_graph(
     layers = layers_of(fit, "plot_latent_graph")
     counted = layers[0].num_children > max_items
     widest = max(layers[0].num_parents, 12 if counted else layers[0].num_children)
-    ax = _axes(ax, min(16.0, 3.0 + 0.5 * widest), 1.3 + 1.7 * len(layers))
+    ax = axes_of(ax, min(16.0, 3.0 + 0.5 * widest), 1.3 + 1.7 * len(layers))
     shown = []
     for depth, layer in enumerate(layers):
-        weights = (
-            layer.effects(
-                layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]
-            )
-            .detach()
-            .cpu()
-            .numpy()
-        )
+        weights = effects_of(fit, layer)
         present, cut = present_edges(layer, weights, threshold)
         shown.append(f"|{layer.loadings}| > {cut:.3g}")
         upper = _places(layer.num_parents)
@@ -197,19 +175,10 @@ def plot_latent_graph(
             else layers[0].intercepts
         )  # beside covariates columns are more than items
         _draw_nodes(ax, 0, site, layers[0].num_children, fit, names)
-    solid = Line2D([], [], color=POSITIVE, linewidth=2.5, label="positive")
-    handles = [
-        solid,
-        Line2D([], [], color=NEGATIVE, linewidth=2.5, linestyle="--", label="negative"),
-    ]
-    ax.legend(
-        handles=handles,
-        loc="upper right",
-        bbox_to_anchor=(1.0, 1.0),
-        frameon=False,
-        fontsize=8,
-        ncols=2,
-    )
+    for colour, style, label in ((POSITIVE, "-", "positive"), (NEGATIVE, "--", "negative")):
+        ax.plot([], [], style, color=colour, linewidth=2.5, label=label)
+    corner: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 1.0)}
+    ax.legend(frameon=False, fontsize=8, ncols=2, **corner)
     ax.set(xlim=(-0.16, 1.02), ylim=(-0.25 if counted else -0.55, len(layers) + 0.55))
     ax.set_title(f"Latent graph (edges: {', '.join(shown)})")
     ax.set_axis_off()
@@ -227,14 +196,8 @@ def _draw_nodes(ax: Axes, depth: int, site: str, size: int, fit: Fit, names: Nam
     labels = [short_name(str(name), 16) for name in labels_of(fit, dim, size, names)]
     outside = size > 16 or max(len(text) for text in labels) > 3
     face, marker, side = ("#eeeeee", "s", -1) if depth == 0 else ("white", "o", 1)
-    style: dict[str, Any] = {
-        "s": 90 if outside else 420,
-        "marker": marker,
-        "facecolor": face,
-        "edgecolor": "#333333",
-        "zorder": 3,
-    }
-    ax.scatter(_places(size), np.full(size, depth), **style)
+    style: dict[str, Any] = {"facecolor": face, "edgecolor": "#333333", "zorder": 3}
+    ax.scatter(_places(size), np.full(size, depth), 90 if outside else 420, marker=marker, **style)
     align = ("top" if side < 0 else "bottom") if outside else "center"
     for x, text in zip(_places(size), labels, strict=True):
         y = depth + (0.12 * side if outside else 0.0)
@@ -255,10 +218,9 @@ def _draw_edges(
     for chosen, colour, style in ((weights > 0, POSITIVE, "-"), (weights < 0, NEGATIVE, "--")):
         pairs = np.argwhere(present & chosen)
         segments = [[(lower[j], depth), (upper[k], depth + 1)] for j, k in pairs]
-        widths = [0.4 + 4.0 * abs(weights[j, k]) / largest for j, k in pairs]
-        ax.add_collection(
-            LineCollection(segments, colors=colour, linewidths=widths, linestyles=style, alpha=0.75)
-        )
+        settings: dict[str, Any] = {"colors": colour, "linestyles": style, "alpha": 0.75}
+        settings["linewidths"] = [0.4 + 4.0 * abs(weights[j, k]) / largest for j, k in pairs]
+        ax.add_collection(LineCollection(segments, **settings))
 
 
 def _draw_counts(ax: Axes, upper: np.ndarray, weights: np.ndarray, present: np.ndarray) -> None:
@@ -270,13 +232,11 @@ def _draw_counts(ax: Axes, upper: np.ndarray, weights: np.ndarray, present: np.n
     )
     for chosen, colour, style, shift, sign, height in sides:
         counts = (chosen & present).sum(0)
-        segments = [
-            [(x + shift, 0.45), (x + shift, 1.0)] for x, n in zip(upper, counts, strict=True) if n
-        ]
-        widths = [0.6 + 5.0 * n / len(weights) for n in counts if n]
-        ax.add_collection(
-            LineCollection(segments, colors=colour, linewidths=widths, linestyles=style)
-        )
+        pairs = [(x + shift, n) for x, n in zip(upper, counts, strict=True) if n]
+        settings: dict[str, Any] = {"colors": colour, "linestyles": style}
+        settings["linewidths"] = [0.6 + 5.0 * n / len(weights) for _, n in pairs]
+        segments = [[(x, 0.45), (x, 1.0)] for x, _ in pairs]
+        ax.add_collection(LineCollection(segments, **settings))
         for x, n in zip(upper, counts, strict=True):
             ax.text(x, height, f"{sign}{n}", color=colour, fontsize=8, va="center", ha="center")
 
@@ -309,29 +269,21 @@ def plot_reconstructions(
         raise ValueError(
             f"plot_reconstructions: rows must lie in 0..{len(values) - 1}, got {list(rows)}"
         )
-    ax = _axes(ax, 1.1 * len(rows) + 1.2, 2.9 * shape[0] / shape[1] + 0.5)
+    ax = axes_of(ax, 1.1 * len(rows) + 1.2, 2.9 * shape[0] / shape[1] + 0.5)
     picked = torch.as_tensor(values[list(rows)])
-    rebuilt, values = (
-        fit.reconstruct(picked).detach().cpu().numpy()[:, :num_items],
-        values[:, :num_items],
-    )
+    rebuilt = fit.reconstruct(picked).detach().cpu().numpy()[:, :num_items]
+    values = values[:, :num_items]
     seen = values[np.isfinite(values)]
     cmap = colormaps["gray_r"].with_extremes(bad="#f1b24a")
     limits = float(min(seen.min(), rebuilt.min())), float(max(seen.max(), rebuilt.max()))
     for column, pair in enumerate(zip(values[list(rows)], rebuilt, strict=True)):
         for row, picture in enumerate(pair):
             _tile(ax, picture.reshape(shape), row, column, cmap, limits)
-        ax.text(
-            (column * 1.12 + 0.5) * shape[1],
-            -0.03 * shape[0],
-            f"row {rows[column]}",
-            ha="center",
-            fontsize=8,
-        )
+        place = (column * 1.12 + 0.5) * shape[1], -0.03 * shape[0]
+        ax.text(*place, f"row {rows[column]}", ha="center", fontsize=8)
     for row, name in enumerate(("data", "recon-\nstructed")):
-        ax.text(
-            -0.1 * shape[1], (row * 1.3 + 0.5) * shape[0], name, ha="right", va="center", fontsize=9
-        )
+        place = -0.1 * shape[1], (row * 1.3 + 0.5) * shape[0]
+        ax.text(*place, name, ha="right", va="center", fontsize=9)
     _frame_grid(ax, 2, len(rows), shape)
     ax.set_title("Data (amber: missing), and the expected items given each row")
     return ax

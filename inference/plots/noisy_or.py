@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from inference.plots.fit import _axes
+from inference.plots._common import OBSERVED, SIMULATED, axes_of, heat_map, new_figure, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,10 +35,7 @@ def plot_latents(
     Raises:
         ValueError: if the pixels are not the items, or there is nothing to draw.
     """
-    prior, failure = (
-        params["prior"].detach().cpu().numpy(),
-        params["failure"].detach().cpu().numpy(),
-    )
+    prior, failure = (params[name].detach().cpu().numpy() for name in ("prior", "failure"))
     if image_shape[0] * image_shape[1] != failure.shape[1]:
         raise ValueError(
             f"image_shape: {image_shape} pixels do not make the {failure.shape[1]} items of the"
@@ -47,22 +44,12 @@ def plot_latents(
     chosen = [int(i) for i in np.argsort(-prior, kind="stable")] if order is None else list(order)
     if not chosen:
         raise ValueError("order: at least one latent was expected, got none")
-    columns = min(8, len(chosen))
-    rows = -(-len(chosen) // columns)
-    figure = Figure(figsize=(1.25 * columns, 1.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for ax in axes.flat:
-        ax.set_axis_off()
-    for ax, latent in zip(axes.flat, chosen, strict=False):
-        ax.imshow(
-            1 - failure[latent].reshape(image_shape),
-            cmap="Greys",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-        )
+    figure, panels = panels_of(len(chosen), 8, 1.25, 1.5)
+    for ax, latent in zip(panels, chosen, strict=True):
+        shown = 1 - failure[latent].reshape(image_shape)
+        ax.imshow(shown, "Greys", clim=(0, 1), interpolation="nearest")
         ax.set_title(f"{latent}: {prior[latent]:.3f}{_word(latent, verdict)}", fontsize=8)
-        ax.add_patch(_frame(image_shape))
+        ax.set(xticks=[], yticks=[])
     return figure
 
 
@@ -74,23 +61,15 @@ def plot_failures(params: Params, item_names: Sequence[str] = (), most_names: in
         item_names: of the columns; numbers if empty.
         most_names: items beyond which names are left out.
     """
-    prior, failure = (
-        params["prior"].detach().cpu().numpy(),
-        params["failure"].detach().cpu().numpy(),
-    )
+    prior, failure = (params[name].detach().cpu().numpy() for name in ("prior", "failure"))
     order = np.argsort(-prior, kind="stable")
     num_items = failure.shape[1]
-    figure = Figure(
-        figsize=(min(16, 2 + 0.16 * num_items), 1.4 + 0.25 * len(prior)), layout="constrained"
-    )
-    ax = figure.subplots()
-    ax.imshow(
-        1 - failure[order], cmap="Greys", vmin=0, vmax=1, aspect="auto", interpolation="nearest"
-    )
-    ax.set_yticks(range(len(prior)), [f"{i}: {prior[i]:.3f}" for i in order], fontsize=8)
-    if num_items <= most_names:
-        shown = list(item_names) or [str(j) for j in range(num_items)]
-        ax.set_xticks(range(num_items), shown, rotation=90, fontsize=7)
+    figure = new_figure(min(16, 2 + 0.16 * num_items), 1.4 + 0.25 * len(prior))
+    ax, latents = figure.subplots(), [f"{i}: {prior[i]:.3f}" for i in order]
+    items = list(item_names) or list(map(str, range(num_items)))
+    most, names = (len(prior), most_names), items if num_items <= most_names else ()
+    heat_map(ax, 1 - failure[order], latents, names, colours="Greys", most=most)
+    ax.tick_params("x", rotation=90, labelsize=7)
     ax.set(xlabel="item", ylabel="latent: prior")
     return figure
 
@@ -109,17 +88,12 @@ def plot_matching_stability(
         num_true: drawn as a line.
         ax: where to draw; a new figure if None.
     """
-    ax = _axes(ax, 5, 3)
+    ax = axes_of(ax, 5, 3)
     times = range(len(stability)) if times is None else times
-    ax.step(
-        np.asarray(times),
-        np.asarray(stability),
-        where="post",
-        color="#222222",
-        label="keep the partner they end with",
-    )
+    label = "keep the partner they end with"
+    ax.step(np.asarray(times), np.asarray(stability), where="post", color=OBSERVED, label=label)
     if num_true is not None:
-        ax.axhline(num_true, color="#e08214", linestyle="--", linewidth=1, label="true latents")
+        ax.axhline(num_true, color=SIMULATED, linestyle="--", linewidth=1, label="true latents")
         ax.legend(fontsize=8, loc="lower right")
     ax.set(xlabel="snapshot", ylabel="latents with their last partner", ylim=(0, None))
     return ax
@@ -131,11 +105,3 @@ def _word(latent: int, verdict: LatentFilter | None) -> str:
     if latent in verdict.discarded:
         return "\ndiscarded"
     return f"\ndouble of {verdict.doubles[latent]}" if latent in verdict.doubles else "\nkept"
-
-
-def _frame(image_shape: tuple[int, int]) -> object:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(
-        (-0.5, -0.5), image_shape[1], image_shape[0], fill=False, edgecolor="#999999", linewidth=0.8
-    )

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inference.fitting.names import Names, labels_of
+from inference.fitting.columns import Names, labels_of
 from inference.inspection.options import smooth_options
-from inference.plots._common import short_name
-from inference.plots.fit import _axes
+from inference.plots._common import (
+    DIVERGING,
+    axes_of,
+    colour_bar,
+    colour_of,
+    draw_shares,
+    heat_map,
+    new_figure,
+    short_name,
+)
 from ppl_models.data.sequences import feature_lengths, trajectory_lengths
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
 
@@ -27,18 +34,6 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 40  # states that are numbered one by one
-LONG = 3  # letters of a name that stands across
-
-OKABE_ITO = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#D55E00",
-    "#56B4E9",
-    "#F0E442",
-    "#000000",
-)  # colour-blind safe
 
 
 def _chain(fit: Fit, caller: str) -> ChainDescription:
@@ -48,10 +43,6 @@ def _chain(fit: Fit, caller: str) -> ChainDescription:
             f"{caller}: a model of hidden options was expected, got {type(fit.model).__name__}"
         )
     return about
-
-
-def _colour(option: int) -> str:
-    return OKABE_ITO[option % len(OKABE_ITO)]
 
 
 def plot_policies(
@@ -75,10 +66,8 @@ def plot_policies(
     """
     chain = _chain(fit, "plot_policies")
     place, move = np.asarray(cells, dtype=float), np.asarray(moves, dtype=float)
-    for name, value, size in (
-        ("cells", place, chain.num_states),
-        ("moves", move, chain.num_actions),
-    ):
+    sizes = (("cells", place, chain.num_states), ("moves", move, chain.num_actions))
+    for name, value, size in sizes:
         if value.shape != (size, 2):
             raise ValueError(
                 f"plot_policies: {name} must hold {size} pairs (row, column), got shape"
@@ -86,40 +75,20 @@ def plot_policies(
             )
     low = fit.params[chain.low].detach().cpu().numpy()
     height, width = np.ptp(place, axis=0) + 1
-    figure = (
-        Figure(
-            figsize=(2.0 + 0.45 * width * chain.num_options, 1.5 + 0.45 * height),
-            layout="constrained",
-        )
-        if figure is None
-        else figure
-    )
+    size_of_figure = 2.0 + 0.45 * width * chain.num_options, 1.5 + 0.45 * height
+    figure = new_figure(*size_of_figure) if figure is None else figure
     axes = figure.subplots(1, chain.num_options, squeeze=False)[0]
+    style: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.1, "width": 0.012}
+    ring: dict[str, Any] = {"s": 120, "facecolors": "none", "edgecolors": "black"}
+    (y, x), marked = place.T, list(goals)
     for option, ax in enumerate(axes):
         step = low[:, option] @ move  # (S, 2)
-        ax.scatter(place[:, 1], place[:, 0], s=4, color="#bbbbbb")
-        ax.quiver(
-            place[:, 1],
-            place[:, 0],
-            step[:, 1],
-            step[:, 0],
-            color=_colour(option),
-            angles="xy",
-            scale_units="xy",
-            scale=1.1,
-            width=0.012,
-        )
-        ax.scatter(
-            place[list(goals), 1],
-            place[list(goals), 0],
-            s=120,
-            facecolors="none",
-            edgecolors="black",
-            label="goal",
-        )
+        ax.scatter(x, y, s=4, color="#bbbbbb")
+        ax.quiver(x, y, step[:, 1], step[:, 0], color=colour_of(option), **style)
+        ax.scatter(x[marked], y[marked], label="goal", **ring)
         ax.set(title=f"option {option}", xticks=[], yticks=[], aspect="equal")
-        ax.set_xlim(place[:, 1].min() - 0.8, place[:, 1].max() + 0.8)
-        ax.set_ylim(place[:, 0].max() + 0.8, place[:, 0].min() - 0.8)  # rows go down, as on the map
+        ax.set_xlim(x.min() - 0.8, x.max() + 0.8)
+        ax.set_ylim(y.max() + 0.8, y.min() - 0.8)  # rows go down, as on the map
     return figure
 
 
@@ -158,35 +127,20 @@ def plot_option_occupancy(
             f"plot_option_occupancy: sequence must lie in 0 to {len(packed) - 1}, got {sequence}"
         )
     chosen = packed if sequence is None else packed[sequence : sequence + 1]
-    lengths = (
-        trajectory_lengths(chosen)
-        if isinstance(about, ChainDescription)
-        else feature_lengths(chosen)
-    )
+    is_chain = isinstance(about, ChainDescription)
+    lengths = trajectory_lengths(chosen) if is_chain else feature_lengths(chosen)
     steps = min(int(lengths.max()), max_steps)
     chosen = chosen[:, : int(lengths.max())]
     posterior = smooth_options(fit, chosen).option[:, :steps].numpy()
     share = posterior.sum(0) / np.maximum(posterior.sum((0, 2)), 1)[:, None]  # (steps, O)
-    ax = _axes(ax, 8.0, 2.6)
-    colours = [_colour(option) for option in range(num_options)]
-    time = np.append(np.arange(steps), steps)
-    ax.stackplot(
-        time,
-        np.concatenate([share, share[-1:]]).T,
-        colors=colours,
-        step="post",
-        labels=[f"option {o}" for o in range(num_options)],
-    )
+    ax = axes_of(ax, 8.0, 2.6)
+    draw_shares(ax, np.arange(steps + 1), share, [f"option {o}" for o in range(num_options)])
     bottom = 0.0
     if sequence is not None and tasks is not None:
         strip = np.asarray(tasks)[sequence, :steps]
+        extent = (0, steps, -0.14, -0.04)
         ax.imshow(
-            strip[None],
-            extent=(0, steps, -0.14, -0.04),
-            aspect="auto",
-            cmap=colormaps["Greys"],
-            interpolation="nearest",
-            vmin=-1,
+            strip[None], "Greys", aspect="auto", interpolation="nearest", extent=extent, vmin=-1
         )
         bottom = -0.16
     ax.set(xlim=(0, steps), ylim=(bottom, 1), xlabel="step", ylabel="P(option | sequence)")
@@ -212,36 +166,31 @@ def plot_policy_tables(fit: Fit, names: Sequence[str] | Names = ()) -> Figure:
                 f"plot_policy_tables: weights on the state were expected, {about.policy!r} has"
                 " hidden units between"
             )
-        weights = torch.cat(
-            [fit.params["low_weights"], fit.params["low_intercepts"][..., None]], -1
-        )
+        parts = fit.params["low_weights"], fit.params["low_intercepts"][..., None]
+        weights = torch.cat(parts, -1)
         tables = weights.mT.detach().cpu().numpy()  # (O, F + 1, A - 1)
         rows = [*(names or [str(i) for i in range(about.num_features)]), "intercept"]
         columns, title = [str(a) for a in range(1, about.num_actions)], "log-odds against action 0"
         limit = max(1e-9, float(np.abs(tables).max()))
-        low, high, colours = -limit, limit, "RdBu_r"
+        limits, colours = (-limit, limit), DIVERGING
     else:
         chain = _chain(fit, "plot_policy_tables")
         tables = fit.params[chain.low].transpose(0, 1).detach().cpu().numpy()  # (O, S, A)
         by_dim = names if isinstance(names, Mapping) else None
         rows = [short_name(str(s)) for s in labels_of(fit, "state", chain.num_states, by_dim)]
-        columns, title = (
-            [short_name(str(a)) for a in labels_of(fit, "action", chain.num_actions, by_dim)],
-            "P(action | state)",
-        )
-        low, high, colours = 0.0, 1.0, "viridis"
+        columns = [short_name(str(a)) for a in labels_of(fit, "action", chain.num_actions, by_dim)]
+        title, limits, colours = "P(action | state)", (0.0, 1.0), "viridis"
     height, width = tables.shape[1:]
     size = (1.6 + len(tables) * (0.9 + 0.3 * width), min(9.0, 1.3 + 0.26 * height))
-    figure = Figure(figsize=(min(size[0], 14.0), size[1]), layout="constrained")
-    axes = figure.subplots(1, len(tables), squeeze=False, sharey=True)[0]
+    figure = new_figure(min(size[0], 14.0), size[1])
+    axes = figure.subplots(1, len(tables), squeeze=False, sharey=True)[0].tolist()
     for option, (ax, table) in enumerate(zip(axes, tables, strict=True)):
-        image = ax.imshow(table, vmin=low, vmax=high, cmap=colours, aspect="auto")
-        ax.set(title=f"option {option}", xlabel="action", xticks=range(width))
-        ax.set_xticklabels(columns, rotation=45 if max(map(len, columns)) > LONG else 0)
+        image = heat_map(ax, table, (), columns, limits=limits, colours=colours, most=table.shape)
+        ax.set(title=f"option {option}", xlabel="action")
     if height <= MOST_ROWS:
         axes[0].set(yticks=range(height), yticklabels=rows)
     axes[0].set_ylabel("state")
-    figure.colorbar(image, ax=list(axes)).set_label(title)
+    colour_bar(axes, image, title)
     return figure
 
 
@@ -251,20 +200,13 @@ def plot_option_switches(fit: Fit, ax: Axes | None = None, names: Names | None =
     Args:
         fit: a fit of a model of hidden options.
         ax: drawn on.
-        names: of states, ``{"state":
-            [...]}``.
+        names: of states, ``{"state": [...]}``.
     """
     chain = _chain(fit, "plot_option_switches")
-    kept = np.diagonal(
-        with_high(chain, fit.params)[chain.high].detach().cpu().numpy(), axis1=1, axis2=2
-    )  # (S, O)
-    ax = _axes(ax, 2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0])
-    image = ax.imshow(kept, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    ax.figure.colorbar(image, ax=ax).set_label("P(option is kept)")
-    ax.set(xlabel="option", ylabel="new state", xticks=range(kept.shape[1]))
-    if len(kept) <= MOST_ROWS:
-        ax.set_yticks(
-            range(len(kept)),
-            [short_name(str(s)) for s in labels_of(fit, "state", len(kept), names)],
-        )
+    high = with_high(chain, fit.params)[chain.high].detach().cpu().numpy()
+    kept = np.diagonal(high, axis1=1, axis2=2)  # (S, O)
+    ax = axes_of(ax, 2.5 + 0.4 * kept.shape[1], 1.5 + 0.16 * kept.shape[0])
+    rows = labels_of(fit, "state", len(kept), names) if len(kept) <= MOST_ROWS else ()
+    heat_map(ax, kept, rows, range(kept.shape[1]), "P(option is kept)")
+    ax.set(xlabel="option", ylabel="new state")
     return ax

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference.base.structure import Structure
 from inference.estimates import estimates_of
-from inference.fitting.names import Names
+from inference.fitting.columns import Names
 from inference.fitting.result import Fit
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_signatures

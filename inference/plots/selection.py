@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from inference.plots.fit import _axes
-from inference.selection.order_selection.bootstrap_climb import STEEPER
+from inference.plots._common import axes_of, heat_map, legend_outside, new_figure
 from inference.selection.order_selection.detectability import noise_edge
-from inference.selection.order_selection.result import HowManyOptions
+from inference.selection.order_selection.result import STEEPER, HowManyOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,22 +25,16 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
         selection: what :func:`inference.selection.dimension.select_dimension` returned.
         ax: where to draw; a new figure if None.
     """
-    ax = _axes(ax, 6.0, 3.6)
+    ax = axes_of(ax, 6.0, 3.6)
     values, places = selection.columns[selection.score], range(len(selection.sizes))
     ax.plot(places, values, "o-", color="tab:blue")
     chosen = selection.sizes.index(selection.chosen)
     ax.axvline(chosen, color="tab:orange", linestyle="--", label=f"chosen: {selection.chosen}")
     ax.set_xticks(list(places), [str(size) for size in selection.sizes])
-    ax.set_xlabel("size")
-    meaning = {True: " (larger is better)", False: " (smaller is better)", None: ""}[
-        selection.larger
-    ]
-    name = (
-        selection.score.upper()
-        if selection.score in ("aic", "bic", "ebic")
-        else selection.score.replace("_", " ")
-    )
-    ax.set_ylabel(name + meaning)
+    ends = {True: " (larger is better)", False: " (smaller is better)", None: ""}
+    score, is_short = selection.score, selection.score in ("aic", "bic", "ebic")
+    name = score.upper() if is_short else score.replace("_", " ")
+    ax.set(xlabel="size", ylabel=name + ends[selection.larger])
     ax.legend()
     return ax
 
@@ -53,7 +47,7 @@ def plot_how_many(answer: HowMany) -> Figure:
     """
     if isinstance(answer, HowManyOptions):
         return _of_options(answer)
-    figure = Figure(figsize=(10.0, 4.3), layout="constrained")
+    figure = new_figure(10.0, 4.3)
     left, right = figure.subplots(1, 2)
     table = answer.table
     lowest = table["strict"].min()
@@ -63,31 +57,32 @@ def plot_how_many(answer: HowMany) -> Figure:
         right.plot(own.index, own["gain_in_edges"], "o-", label=law)
     for axes in (left, right):
         axes.axvline(answer.num_components, color="0.6", linestyle=":")
-        axes.set_xlabel("number of components")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    left.set_yscale("symlog", linthresh=10)
+    _numbers((left, right), "number of components")
     left.set_ylim(bottom=-1)
-    left.set_ylabel("strict penalised deviance, above the best")
+    _above(left, "strict penalised deviance, above the best")
     right.axhspan(0, 1, color="0.9", label="noise alone")
     right.axhline(4 / 3, color="0.4", linestyle="--", label="counted from here")
     if answer.climb is not None:
-        steep = (
-            STEEPER
-            * answer.climb.null_gain
-            / noise_edge(answer.fit.num_rows, answer.climb.tables[0].shape[1])
-        )
-        right.axhline(
-            steep,
-            color="tab:red",
-            linestyle=":",
-            label="climbed from here, by tables drawn from the strict choice",
-        )
+        edge = noise_edge(answer.fit.num_rows, answer.climb.tables[0].shape[1])
+        words = "climbed from here, by tables drawn from the strict choice"
+        steep = STEEPER * answer.climb.null_gain / edge
+        right.axhline(steep, color="tab:red", linestyle=":", label=words)
     right.set_yscale("symlog", linthresh=2)
     right.set_ylabel("gain of the component, in noise edges")
-    figure.legend(
-        *right.get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3
-    )  # on no point of either
+    legend_outside(figure, [right], 3)
     return figure
+
+
+def _numbers(panels: Sequence[Axes], label: str) -> None:
+    for axes in panels:
+        axes.set_xlabel(label)
+        axes.locator_params("x", integer=True)
+
+
+def _above(axes: Axes, label: str) -> None:
+    """Scale of figures above the best, in which small differences are seen."""
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_ylabel(label)
 
 
 def plot_how_many_groups(answer: HowManyGroups) -> Figure:
@@ -96,82 +91,49 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     Args:
         answer: of :func:`inference.selection.select_components` for a mixture.
     """
-    figure = Figure(figsize=(10.0, 3.9), layout="constrained")
+    figure = new_figure(10.0, 3.9)
     left, middle, right = figure.subplots(1, 3)
     table, groups = answer.table, answer.groups
     for law in dict.fromkeys(name for name, _ in answer.fits):
         own = table.loc[law]
         left.plot(own.index, own["bic"] - table["bic"].min(), "o-", label=law)
     left.axvline(groups.num_fitted, color="0.6", linestyle=":")
-    left.set_yscale("symlog", linthresh=10)
     left.set_ylim(bottom=-1)
-    left.set_xlabel(f"number of {answer.noun}s")
-    left.set_ylabel("BIC, above the best")
+    _above(left, "BIC, above the best")
     numbers = sorted(groups.entropies)
     middle.plot(numbers, [groups.entropies[k] for k in numbers], "o-", color="0.3")
     middle.axvline(groups.num_separated, color="0.6", linestyle=":", label="separated groups")
-    middle.set_xlabel(f"groups, as {answer.noun}s are merged")
     middle.set_ylabel("entropy of the assignments, nats")
-    handles, labels = (
-        one + other
-        for one, other in zip(
-            left.get_legend_handles_labels(), middle.get_legend_handles_labels(), strict=True
-        )
-    )
-    figure.legend(
-        handles, labels, fontsize="small", loc="outside lower center", ncols=4
-    )  # on no point of any
-    for axes in (left, middle):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    image = right.imshow(groups.misclassified.numpy(), vmin=0, vmax=1, cmap="Greys")
-    right.set_xlabel(f"assigned to {answer.noun}")
-    right.set_ylabel(f"{answer.unit} of {answer.noun}")
-    numbered = [str(k) for k in range(groups.num_fitted)]
-    right.set_xticks(range(groups.num_fitted), numbered)
-    right.set_yticks(range(groups.num_fitted), numbered)
-    figure.colorbar(image, ax=right, label="estimated chance")
+    legend_outside(figure, (left, middle), 4)
+    _numbers([left], f"number of {answer.noun}s")
+    _numbers([middle], f"groups, as {answer.noun}s are merged")
+    names = [str(k) for k in range(groups.num_fitted)]
+    bar, size = "estimated chance", (len(names), len(names))
+    heat_map(right, groups.misclassified.numpy(), names, names, bar, colours="Greys", most=size)
+    right.set(xlabel=f"assigned to {answer.noun}", ylabel=f"{answer.unit} of {answer.noun}")
     return figure
 
 
 def _of_options(answer: HowManyOptions) -> Figure:
-    figure = Figure(figsize=(10.0, 3.9), layout="constrained")
+    figure = new_figure(10.0, 3.9)
     left, right = figure.subplots(1, 2)
     own = answer.table.loc[answer.law]
     left.plot(own.index, own["bic"] - own["bic"].min(), "o-", label="BIC")
     left.plot(own.index, own["lenient"] - own["lenient"].min(), "o--", label="lenient penalty")
     for name, more in answer.memory.items():
-        left.axhline(
-            more,
-            color="tab:red" if more < 0 else "0.6",
-            linestyle=":" if name == "action" else "-.",
-            label=f"one policy that looks at the last {name}, BIC",
-        )
-    left.set_yscale("symlog", linthresh=10)
-    left.set_ylabel("above the best")
-    right.plot(
-        own.index,
-        own["held_out"],
-        "o-",
-        color="tab:green",
-        label="log-likelihood of held-out actions, a sequence",
-    )
+        colour, style = "tab:red" if more < 0 else "0.6", ":" if name == "action" else "-."
+        words = f"one policy that looks at the last {name}, BIC"
+        left.axhline(more, color=colour, linestyle=style, label=words)
+    _above(left, "above the best")
+    words = "log-likelihood of held-out actions, a sequence"
+    right.plot(own.index, own["held_out"], "o-", color="tab:green", label=words)
     right.set_ylabel("nats")
     if own["held_out"].isna().all():
-        right.text(
-            0.5, 0.5, "too few sequences to leave some out", ha="center", transform=right.transAxes
-        )
+        words = "too few sequences to leave some out"
+        right.text(0.5, 0.5, words, ha="center", transform=right.transAxes)
     for axes in (left, right):
-        axes.axvline(answer.interval[0], color="0.6", linestyle=":")
-        axes.axvline(answer.interval[1], color="0.6", linestyle=":")
-        axes.set_xlabel("number of options")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    handles, labels = (
-        one + other
-        for one, other in zip(
-            left.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True
-        )
-    )
-    figure.legend(
-        handles, labels, fontsize="small", loc="outside lower center", ncols=2
-    )  # on no point of either
+        for end in answer.interval[:2]:
+            axes.axvline(end, color="0.6", linestyle=":")
+    _numbers((left, right), "number of options")
+    legend_outside(figure, (left, right), 2)
     return figure

@@ -11,16 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from inference.plots._common import symmetric_limit
-from inference.plots.fit import _axes
+from inference.plots._common import axes_of, heat_map
 
 if TYPE_CHECKING:
     from inference.inspection.topics import GroupMeans
-
-
-DIVERGING = "RdBu_r"
 
 
 def plot_topic_words(
@@ -43,10 +38,7 @@ def plot_topic_words(
     if len(titles) != len(topics):
         raise ValueError(f"plot_topic_words: {len(topics)} names were expected, got {len(titles)}")
     longest = max(1, max(len(topic) for topic in topics))
-    if ax is None:
-        ax = Figure(
-            figsize=(1.35 * len(topics), 0.24 * longest + 0.6), layout="constrained"
-        ).subplots()
+    ax = axes_of(ax, 1.35 * len(topics), 0.24 * longest + 0.6)
     for k, (topic, title) in enumerate(zip(topics, titles, strict=True)):
         ax.text(k, -1, title, ha="center", va="center", weight="bold", fontsize=9)
         for row, word in enumerate(topic):
@@ -79,28 +71,16 @@ def plot_group_means(
             f"plot_group_means: {num_groups} group and {num_latents} latent names were expected,"
             f" got {len(group_names)} and {len(latent_names)}"
         )
-    ax = _axes(ax, 1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2)
-    image = ax.imshow(table.means, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for g in range(num_groups):
-        for k in range(num_latents):
-            mean, error = table.means[g, k], table.standard_errors[g, k]
-            text = f"{mean:.2f}" if np.isnan(error) else f"{mean:.2f} ± {2 * error:.2f}"
-            ax.text(
-                k,
-                g,
-                text,
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="black" if mean > 0.5 else "white",
-            )
-    ax.set_xticks(range(num_latents), latent_names, rotation=20, ha="right")
-    ax.set_yticks(
-        range(num_groups),
-        [f"{name} ({size})" for name, size in zip(group_names, table.sizes, strict=True)],
-    )
-    figure = ax.figure
-    figure.colorbar(image, ax=ax, label="mean latent (± 2 standard errors)")
+    ax = axes_of(ax, 1.25 * num_latents + 1.6, 0.45 * num_groups + 1.2)
+    cells = zip(table.means.ravel(), table.standard_errors.ravel(), strict=True)
+    texts = [
+        f"{mean:.2f}" if np.isnan(error) else f"{mean:.2f} ± {2 * error:.2f}"
+        for mean, error in cells
+    ]
+    groups = [f"{name} ({size})" for name, size in zip(group_names, table.sizes, strict=True)]
+    bar, cells_of = "mean latent (± 2 standard errors)", np.reshape(texts, table.means.shape)
+    style: dict[str, Any] = {"colours": "cividis", "most": table.means.shape, "length": 60}
+    heat_map(ax, table.means, groups, latent_names, bar, texts=cells_of, **style)
     return ax
 
 
@@ -139,17 +119,11 @@ def plot_skill_effects(
     if len(latent_names) != effects.shape[1] or len(items) != len(effects):
         raise ValueError(f"plot_skill_effects: names for {effects.shape} were expected")
     table = np.column_stack([base, np.where(edges > 0, effects, np.nan)])
-    if ax is None:
-        ax = Figure(
-            figsize=(0.7 * table.shape[1] + 1.8, 0.17 * len(table) + 1.5), layout="constrained"
-        ).subplots()
-    limit = symmetric_limit(table[np.isfinite(table)])[0]
-    image = ax.imshow(table, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto")
+    ax = axes_of(ax, 0.7 * table.shape[1] + 1.8, 0.17 * len(table) + 1.5)
+    columns, most = ["intercept", *latent_names], (len(items), table.shape[1])
+    heat_map(ax, table, items, columns, "effect", None, most=most, length=60)
     ax.set_facecolor("#e8e8e8")
     ax.axvline(0.5, color="black", linewidth=1)
-    ax.set_xticks(range(table.shape[1]), ["intercept", *latent_names], rotation=30, ha="right")
-    ax.set_yticks(range(len(items)), items, fontsize=6)
-    ax.set_ylabel("item")
-    ax.set_title(title, fontsize=9)
-    ax.figure.colorbar(image, ax=ax)
+    ax.tick_params("y", labelsize=6)
+    ax.set(ylabel="item", title=title)
     return ax

@@ -35,8 +35,8 @@ from torch.overrides import TorchFunctionMode
 from inference.programs.elimination import LocalTerms, narrow_repeated, support_of
 from inference.programs.global_state import quiet
 from inference.programs.restarts import inner_points
-from inference.programs.tables import floating_dtype, map_tensors
 from inference.programs.time_windows import Layout, layouts
+from ppl_models.data.tables import floating_dtype, map_tensors
 from ppl_models.sequences.hidden_chain import log_chain
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ NEAR = 1e-9  # absolutely and relatively, in double precision
 
 
 class _Differs(Exception):
-    """Failure of a chain test."""
+    """Error: a program fails the test of a hidden chain."""
 
 
 class _ShapesOfData(TorchFunctionMode):
@@ -91,11 +91,11 @@ class ChainFactors:
 
     @property
     def enumerated(self) -> dict[str, int]:
-        """Latent site -> its place among the latents of its step."""
+        """Position of each latent site among the latents of its step."""
         return {name: place for step in self.chain.latents for place, name in enumerate(step)}
 
     def values(self, name: str) -> Tensor:
-        """The support of a latent site, (num_values, `*event`)."""
+        """Support values of a latent site, (num_values, `*event`)."""
         return self.chain.supports[self.enumerated[name]]
 
     def log_rows(self) -> Tensor:
@@ -117,7 +117,7 @@ class ChainFactors:
         return total if self.is_batch else total[0]
 
     def expected_prior(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Log-density of the parameters, on which no latent has a say, (R,) or ()."""
+        """Log-density of the parameters, which depends on no latent, (R,) or ()."""
         return self.log_prior
 
     def marginals(self) -> dict[str, Tensor]:
@@ -160,7 +160,7 @@ class ChainFactors:
 
     @cached_property
     def _filtered(self) -> list[Tensor]:
-        """Without restarts, log p(z_t, x_1, ..., x_t) of every step, (N, K)."""
+        """Forward log-probabilities log p(z_t, x_1, ..., x_t) of one restart, each (N, K)."""
         first, moves, densities = (self.terms[name][0] for name in ("first", "moves", "densities"))
         out = [first + densities[:, 0]]
         for t in range(1, densities.shape[1]):
@@ -176,14 +176,14 @@ class ChainFactors:
         )
 
     def _shaped(self, value: Tensor) -> Tensor:
-        """(R, N, ...) without what there is none of."""
+        """Reshape (R, N, ...), dropping dims that the chain does not have."""
         value = value if self.chain.layout.has_rows else value.squeeze(1)
         return value if self.is_batch else value[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A program whose latents are the states of hidden chains, one a sequence.
+    """Hidden-chain form of a program whose latents are states, one chain a sequence.
 
     Args:
         layout: of its data.
@@ -208,7 +208,7 @@ class Chain:
 
     @classmethod
     def build(cls, program: Any, layout: Layout, row_dim: int) -> Chain:
-        """The chain of a program's data, as it is if its steps are alike."""
+        """Build the chain of a program's data, as it is if its steps are alike."""
         (data,) = program.args
         sizes = layout.sizes(data)
         if sizes is None:
@@ -286,7 +286,7 @@ class Chain:
         }, begin.log_prior
 
     def moves_of_rows(self, params: Params) -> Tensor:
-        """Log p(z_t | z_{t-1}) of every row, or of one for all, (rows, ...)."""
+        """Transition log-probabilities of every row, or of one for all, (rows, ...)."""
         return self._moves(self.pairs.local_terms(params, first=len(_local(self.first))))
 
     def _moves(self, moved: LocalTerms) -> Tensor:
@@ -313,7 +313,7 @@ class Chain:
 
 
 def find_chain(program: Any) -> Chain | None:
-    """The chain of a program, where a trial shows that it is one; None for all others."""
+    """Hidden-chain form of a program that passes a trial; None for all others."""
     if (
         program.is_own
         or len(program.args) != 1
@@ -346,7 +346,7 @@ def find_chain(program: Any) -> Chain | None:
 
 
 def _as_double(x: Tensor) -> Tensor:
-    """Double precision, so that differences between steps do not pass for rounding."""
+    """Convert to double precision, so that rounding does not pass for a difference."""
     return x.double() if x.is_floating_point() else x
 
 
@@ -377,7 +377,7 @@ def _sequences(program: Any) -> tuple[int | None, int] | None:
 
 
 def _try(program: Any, chain: Chain) -> None:
-    """Raise where the chain is not the program's."""
+    """Raise where the chain does not reproduce the program."""
     if chain.num_steps < LEAST_STEPS or torch.Size(chain.sizes).numel() > MOST_VALUES:
         raise _Differs
     points = inner_points(chain.first)

@@ -50,7 +50,7 @@ class _SitePart:
         return self._moved(value)[self.free]
 
     def value(self, own: Tensor, center: Tensor) -> Tensor:
-        """The value that free coordinates (P,) stand for; held entries as in ``center``."""
+        """Value at free coordinates (P,), held entries as in ``center``."""
         if self.scale == "simplex":
             ratios = self._moved(center).masked_scatter(self.free, own)
             if len(self.sums) == 1:
@@ -94,8 +94,8 @@ class NormalScales:
 
     With s the standard error of the log of a variance :math:`\hat v` estimated by maximum
     likelihood, the variance is worth :math:`n = 2 / s^2` rows, of which p location coefficients of
-    the same law have used one each. With :math:`\nu = n - p` degrees of freedom left, limits at
-    level :math:`1 - \alpha` are
+    the same distribution have used one each. With :math:`\nu = n - p` degrees of freedom left,
+    limits at level :math:`1 - \alpha` are
 
     .. math::
 
@@ -103,11 +103,11 @@ class NormalScales:
         \qquad
               \hat m \pm t_{\nu, 1 - \alpha / 2} \sqrt{n / \nu} \; s_m
 
-    for a location m with standard error :math:`s_m`. Of a sample of one normal law, and of a
-    regression with normal errors, these are the exact intervals; of components or states the sample
-    is as large as the information says, which is less than the expected rows where components
-    overlap. For large n they are the normal intervals. Where no degree of freedom is left they are
-    as good as infinite.
+    for a location m with standard error :math:`s_m`. Of a sample of one normal distribution, and of
+    a regression with normal errors, these are the exact intervals; of components or states the
+    sample is as large as the information says, which is less than the expected rows where
+    components overlap. For large n they are the normal intervals. Where no degree of freedom is
+    left they are as good as infinite.
 
     Source: F. E. Satterthwaite (1946), doi:10.2307/3002019, for degrees of freedom that are read
     from the variance of a variance.
@@ -175,7 +175,7 @@ class NormalScales:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A vector of free entries and the parameters it stands for.
+    """Free coordinates of parameters: the vector, its names and its bounds.
 
     Args:
         center: the parameters whose held entries are kept.
@@ -262,7 +262,7 @@ class Coordinates:
         return found
 
     def without(self, names: Sequence[str]) -> Coordinates:
-        """The same with some entries held."""
+        """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
             own = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
@@ -273,11 +273,11 @@ class Coordinates:
         return replace(self, parts=tuple(parts))
 
     def vector(self) -> Tensor:
-        """The estimate as a free vector, (P,)."""
+        """Free vector of the estimate, (P,)."""
         return torch.cat([part.coordinates(self.center[part.name]) for part in self.parts])
 
     def params(self, free: Tensor) -> Params:
-        """The parameters a free vector stands for; differentiable."""
+        """Parameters at a free vector; differentiable."""
         own = free.split([int(part.free.sum()) for part in self.parts])
         return {
             part.name: part.value(mine, self.center[part.name])
@@ -285,7 +285,7 @@ class Coordinates:
         }
 
     def log_jacobian(self, draws: Params) -> Tensor:
-        """Log of the volume of parameters a unit of coordinates, at draws (D, ...), (D,)."""
+        """Log-Jacobian: parameter volume a unit of coordinates, at draws (D, ...), (D,)."""
         total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
         for part in self.parts:
             value = draws[part.name]
@@ -349,8 +349,8 @@ class Coordinates:
 
         A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than
         five of them speak for its rarer side, :math:`n \min(p, 1 - p) < 5`, its logit has no normal
-        law and its limits would run from 0 to 1: they are Wilson's there, the chances q with
-        :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
+        distribution and its limits would run from 0 to 1: they are Wilson's there, the chances q
+        with :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
 
         Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
         """

@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
+from ppl_models.parts.repr import listed
 
 LEAST_SHARE = (
     0.75  # of the log-likelihood in the curvature of the log-posterior, where rows are silent
@@ -33,12 +34,11 @@ FLAT = 1e-8  # eigenvalues of the information scaled to unit diagonal, where sin
 UPWARD = 1e-5  # likewise, of a negative one
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
 SHOWN = 0.1
-MOST_NAMES = 8
 CHUNK_ELEMENTS = 2**21
 
 
 def data_chunks(model: Callable[..., Any], data: Any) -> Iterator[Program]:
-    """The program on consecutive rows, in double precision."""
+    """Iterate over the program on consecutive rows, in double precision."""
     tensors = map_tensors(
         lambda x: x.double() if x.is_floating_point() else x, checked(model, data)[0]
     )
@@ -74,7 +74,7 @@ def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
 
 
 class Undetermined(ValueError):
-    """The likelihood is flat, or bent the wrong way, in some direction from the estimate."""
+    """Error: the likelihood is flat, or not concave, in some direction."""
 
 
 def eigen_of(matrix: Tensor, caller: str, what: str = "the information") -> tuple[Tensor, Tensor]:
@@ -102,12 +102,12 @@ def inverse_information(
     """Covariance of an information (P, P), or a ValueError naming what is undetermined."""
     if not torch.isfinite(information).all():
         bad = [names[i] for i in (~torch.isfinite(information)).any(0).nonzero().ravel().tolist()]
-        raise ValueError(f"{caller}: the information is not finite for {some_names(bad)}")
+        raise ValueError(f"{caller}: the information is not finite for {listed(bad)}")
     diagonal = information.diagonal()
     silent = [names[i] for i in (diagonal <= 0).nonzero().ravel().tolist()]
     if silent:
         raise Undetermined(
-            f"{caller}: the log-likelihood does not curve down in {some_names(silent)}: the data do"
+            f"{caller}: the log-likelihood does not curve down in {listed(silent)}: the data do"
             " not determine them, or the fit is not at a maximum"
         )
     scale = diagonal.sqrt()
@@ -188,21 +188,15 @@ def refuse_flat(
 
 
 def involved(names: tuple[str, ...], directions: Tensor) -> str:
-    """The parameters that take part in some directions (P, F), the largest part first."""
+    """Names of the parameters in some directions (P, F), the largest part first."""
     size = directions.abs().amax(1)
-    return some_names(
+    return listed(
         [
             names[int(i)]
             for i in size.argsort(descending=True)
             if float(size[i]) > SHOWN * float(size.max())
         ]
     )
-
-
-def some_names(names: tuple[str, ...] | list[str]) -> str:
-    """The first few names, and how many more."""
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 # ---------------------------------------------------------------- Newton's method
@@ -222,7 +216,7 @@ LEAST_EIGENVALUE = 1e-9  # of a matrix scaled to unit diagonal
 
 @dataclass(frozen=True, eq=False)
 class Colouring:
-    """Sparsity of second derivatives, and coordinates of one colour that share no row.
+    """Colouring of coordinates by the sparsity of second derivatives.
 
     Args:
         pattern: (P, P) bool, symmetric.
@@ -236,7 +230,7 @@ class Colouring:
 
     @classmethod
     def of(cls, curvatures: Tensor, reach: Tensor) -> Colouring:
-        """From second derivatives at some points, (S, P, P)."""
+        """Build the colouring from second derivatives at some points, (S, P, P)."""
         size = curvatures.abs()
         scale = size.diagonal(dim1=-2, dim2=-1).sqrt()
         met = (size > MET * scale.unsqueeze(-1) * scale.unsqueeze(-2)) & (size > 0)
@@ -254,11 +248,11 @@ class Colouring:
 
     @property
     def seeds(self) -> Tensor:
-        """The vectors that the matrix is multiplied by, (colours, P), ones and zeros."""
+        """Seed vectors of the matrix products, (colours, P), ones and zeros."""
         return torch.nn.functional.one_hot(self.colours).mT
 
     def matrix(self, products: Tensor) -> Tensor:
-        """The matrices (R, P, P) from their products with the seeds, (colours, R, P)."""
+        """Recover matrices (R, P, P) from products with the seeds, (colours, R, P)."""
         matrix = products[self.colours].movedim(0, -1) * self.pattern
         return (matrix + matrix.mT) / 2
 
@@ -266,7 +260,7 @@ class Colouring:
 def climb(
     first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, most: int
 ) -> tuple[Tensor, Tensor]:
-    """Climb from a start, (R, P), to where a further step would gain nothing to speak of.
+    """Newton ascent from a start, (R, P), until a further step would gain next to nothing.
 
     Args:
         first: value (R,) and gradient (R, P).

@@ -8,16 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from inference.programs.global_state import isolated, quiet
-from inference.programs.tables import (
-    Columns,
-    as_columns,
-    as_tensors,
-    checks_data,
-    is_frame,
-)
 from inference.programs.wrap import first_run
-from ppl_models.parts.frames import as_frame, column_names
-from ppl_models.parts.sparse import is_sparse, kind_of
+from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.sparse import is_sparse, kind_of
+from ppl_models.data.tables import Columns, as_columns, as_tensors, checks_data
 
 
 def checked(
@@ -54,19 +48,11 @@ def checked(
 
 
 class _Watched(Columns):
-    """A table that notes which columns are read."""
+    """A table that notes which columns are read, one by one or all."""
 
     def __init__(self, columns: Columns) -> None:
         self.__dict__.update(columns.__dict__)
         self.read: set[str] = set()
-
-    def values(self) -> list[Tensor]:
-        self.read.update(self.columns)
-        return super().values()
-
-    def items(self) -> list[tuple[str, Tensor]]:
-        self.read.update(self.columns)
-        return super().items()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Columns:
         changed = _Watched(super().map(change))

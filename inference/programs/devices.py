@@ -13,7 +13,7 @@ BYTES = 128
 
 
 def elements_at_once(like: Any, on_cpu: int) -> int:
-    """Elements of the largest tensor of a piece of work that is cut into pieces.
+    """Number of elements of the largest tensor in work that is cut into pieces.
 
     A processor is quickest with pieces that stay in its cache. A GPU wants all at once, as far as
     its memory goes: a piece costs it some launches of kernels, however small it is.
@@ -30,5 +30,5 @@ def elements_at_once(like: Any, on_cpu: int) -> int:
 
 
 def seeded(like: Tensor, seed: int) -> torch.Generator:
-    """Random numbers by a seed on a tensor's device, drawn where they are used."""
+    """Random generator by a seed on a tensor's device."""
     return torch.Generator(device=like.device).manual_seed(seed)

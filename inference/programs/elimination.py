@@ -98,7 +98,7 @@ class SummedPrior:
 
 @dataclass(frozen=True, eq=False)
 class LocalTerms:
-    """One run of a program at given parameters.
+    """Log-density terms of one run of a program at given parameters.
 
     Args:
         trace: the run.
@@ -118,7 +118,7 @@ class LocalTerms:
     def of(
         cls, trace: Any, log_probs: dict[str, Tensor], log_prior: Tensor, prior: SummedPrior
     ) -> LocalTerms:
-        """The same, with the scales that the trace has; ``prior`` says which sites are apart.
+        """Terms with the scales of the trace; ``prior`` says which sites it sums over.
 
         Raises:
             ValueError: for sites that are summed over together and have several scales.
@@ -151,7 +151,7 @@ class Factors:
 
     @property
     def trace(self) -> Any:
-        """The run."""
+        """Trace of the run."""
         return self.run.trace
 
     @property
@@ -161,7 +161,7 @@ class Factors:
 
     @property
     def sum_dims(self) -> set[str]:
-        """Every enumerated symbol (a reused pyro.markov dim has one symbol a site)."""
+        """Symbols of all enumerated latents (a reused pyro.markov dim has one a site)."""
         return set(self.enumerated.values())
 
     def only(self, names: Collection[str]) -> Factors:
@@ -186,7 +186,7 @@ class Factors:
         )
 
     def unpack(self, value: Tensor, last: str | None = None) -> Tensor:
-        """From packed dims to (R, rows...) and, at the end, the values of one latent."""
+        """Unpack to (R, rows...) and, at the end, the values of one latent."""
         rows = sorted(self.target - {self.restarts}, key=lambda s: self.trace.symbol_to_dim[s])
         order = ([self.restarts] if self.restarts else []) + rows + ([last] if last else [])
         dims = value._pyro_dims  # type: ignore[attr-defined]

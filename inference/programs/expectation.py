@@ -21,7 +21,7 @@ from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 from inference.programs.restarts import inner_points
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 
 Shapes = dict[str, torch.Size]
 Sums = Callable[
@@ -325,7 +325,7 @@ class _Objective:
         return torch.cat([value.detach().reshape(self.count, -1) for value in values.values()], 1)
 
     def split(self, rows: Tensor) -> Params:
-        """The inverse of :meth:`rows`."""
+        """Split rows into coordinates by site, the inverse of :meth:`rows`."""
         pieces = rows.split([shape.numel() // self.count for shape in self.shapes.values()], 1)
         return {
             name: piece.reshape(shape)
@@ -333,7 +333,7 @@ class _Objective:
         }
 
     def point(self, rows: Tensor, fixed: Tensor) -> Tensor:
-        """The vector."""
+        """Vector of the points of all restarts."""
         return torch.cat([rows.ravel(), fixed])
 
     def first(self, point: Tensor) -> tuple[Tensor, ...]:
@@ -372,7 +372,7 @@ class _Objective:
         )
 
     def has_kink(self, fixed: Tensor) -> bool:
-        """Tell whether the gradient jumps where a coordinate changes its sign."""
+        """Whether the gradient jumps where a coordinate changes its sign."""
         near = torch.full(
             (self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count),
             STEP,

@@ -20,7 +20,7 @@ MOST_COLUMNS = 200
 
 
 def observed_names(program: Program) -> tuple[str, ...]:
-    """The observed sites, in the program's order; a ``pyro.factor`` observes nothing."""
+    """Names of the observed sites, in program order, without any ``pyro.factor``."""
     return tuple(
         site.name for site in program.sites if site.kind == "observed" and site.law != "Unit"
     )
@@ -99,7 +99,7 @@ def present(program: Program, params: Params, name: str) -> Tensor:
 
 
 def tables_of(program: Program, values: Params) -> dict[str, Tensor]:
-    """Observed values as tables with one row a unit, (N, P), by what they are called.
+    """Observed values as tables with one row a unit, (N, P), by name.
 
     Sites of a sequence stand side by side; of values that are names each row gives the share of
     every name.

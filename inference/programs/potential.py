@@ -63,7 +63,7 @@ class Potential:
 
     @property
     def size(self) -> int:
-        """Coordinates, P."""
+        """Number of coordinates, P."""
         return self.like.shape[1]
 
     def vector(self, params: Params) -> Tensor:
@@ -81,7 +81,7 @@ class Potential:
         return {name: self._maps[name](free) for name, free in self._split(points).items()}
 
     def log_density(self, points: Tensor) -> Tensor:
-        """l(z), (R,); differentiable."""
+        """Log-posterior density l(z), (R,); differentiable."""
         free = self._split(points)
         params, log_jacobian = {}, points.new_zeros(len(points))
         for name, value in free.items():

@@ -55,7 +55,6 @@ from inference.programs.sites import (
     sites_of,
     unchanging_laws,
 )
-from inference.programs.tables import checks_data, floating_dtype
 from inference.programs.wrap import (
     crossed_plates,
     first_run,
@@ -63,13 +62,14 @@ from inference.programs.wrap import (
     other_density,
     prepared,
 )
+from ppl_models.data.tables import checks_data, floating_dtype
 
 Params = dict[str, Tensor]
 T = TypeVar("T")
 
 
 class Program:
-    """A Pyro program with its data, as a function of its parameters.
+    """Log-density of a Pyro program with its data, as a function of its parameters.
 
     Args:
         model: any callable of Pyro primitives whose latents can be enumerated; ``pyro.markov``
@@ -112,7 +112,7 @@ class Program:
         return new
 
     def is_of(self, model: Callable[..., Any], *args: Any) -> bool:
-        """Identity test: this very model with these very data."""
+        """Whether the program is of this very model with these very data."""
         return (
             self._given is model
             and len(args) == len(self.args)
@@ -120,7 +120,7 @@ class Program:
         )
 
     def share_trial(self, trial: dict[str, bool]) -> None:
-        """Keep what a trial finds out where other programs of the same model look first."""
+        """Share the result of a trial with other programs of the same model."""
         if not self.is_own:
             trial.update(self._trial)
             self._trial = trial
@@ -184,24 +184,24 @@ class Program:
         )
 
     def site(self, name: str) -> Site:
-        """The site of that name."""
+        """Sample site of that name."""
         return self._by_name[name]
 
     @property
     def chain(self) -> Chain | None:
-        """The program as hidden chains, where it is that; found out once."""
+        """Hidden-chain form of the program, None where it has none; found once."""
         if not self._chains:
             self._chains.append(find_chain(self))
         return self._chains[0]
 
     @property
     def is_chain(self) -> bool:
-        """Latents are hidden chains that one scan sums out."""
+        """Whether the latents are hidden chains that one scan sums out."""
         return self.chain is not None
 
     @property
     def _shortest(self) -> Program:
-        """The program with as few steps as say everything of its parameters."""
+        """Program with as few steps as show all of its parameters."""
         return self if self.chain is None else self.chain.first
 
     # ---------------------------------------------------------------- running
@@ -214,7 +214,7 @@ class Program:
         return None
 
     def broadcasts(self) -> bool:
-        """Broadcast test: two restarts together must give what each gives alone.
+        """Whether two restarts together give what each gives alone.
 
         Found out once, on a few rows of a table.
         """
@@ -383,7 +383,7 @@ class Program:
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.
 
-        For laws without a latent.
+        For distributions without a latent.
         """
         if not self.names("local"):
             restarts = self._num_restarts(params)
@@ -537,7 +537,7 @@ class Program:
             return self._each(lambda own: self._factors(own).marginals(), params)
 
     def latents_above(self, params: Params) -> Params:
-        """One draw of latents that parameters depend on, given parameters (no leading R) alone."""
+        """Draw of the latents that parameters depend on, given one set of parameters."""
         if not self.latent_prior.sites:
             return {}
         with torch.no_grad():
@@ -591,7 +591,7 @@ class Program:
 
         It is one when a single :class:`~ppl_models.parts.responses.ItemResponse` is observed, its
         predictor depends on one latent site and on no row. Where another factor depends on the row,
-        as a law of latents given covariates does, so do the weights.
+        as a distribution of latents given covariates does, so do the weights.
         """
         observed = self.names("observed")
         if self.max_plate_nesting != 1 or len(observed) != 1 or self.names("local"):
@@ -613,7 +613,7 @@ class Program:
         }
 
     def constrained(self, free: Params) -> Params:
-        """The inverse of :meth:`unconstrained`."""
+        """Constrained parameters, the inverse of :meth:`unconstrained`."""
         return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
 
     def inside(self, params: Params) -> Tensor:

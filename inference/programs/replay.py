@@ -69,23 +69,23 @@ SAME_IN_TORCH = (  # operations that torch offers with the same arguments and ha
 
 
 class _ControlFlow(Exception):
-    """Control flow that depends on a value that is no boolean."""
+    """Error: control flow depends on a value that is no boolean."""
 
 
 class _Elsewhere(Exception):
-    """An answer is another than when this was recorded."""
+    """Error: an answer differs from the recorded one."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A value of the replay."""
+    """Name of a value in the replay."""
 
     word: str
 
 
 @dataclass(frozen=True)
 class _View:
-    """A part of a tensor's memory in other dims: sizes, strides and where it begins."""
+    """View of a tensor's memory in other dims: sizes, strides and offset."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -98,7 +98,7 @@ class _View:
 
 @dataclass(frozen=True)
 class _Line:
-    """One operation.
+    """Recorded operation.
 
     Args:
         func: an operation, a :class:`_View`, or a truth value, which is what the first argument was
@@ -121,7 +121,7 @@ class _Line:
         }
 
     def with_words(self, words: dict[str, str]) -> _Line:
-        """The same line reading other names."""
+        """Copy of the line that reads other names."""
 
         def other(leaf: Any) -> Any:
             return (
@@ -138,7 +138,7 @@ class _Line:
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down every operation that depends on the input."""
+    """Recorder of every operation that depends on the input."""
 
     def __init__(self, point: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ class _Recorder(TorchDispatchMode):
         return self.words[id(value)]
 
     def _as_views(self, line: _Line) -> Iterator[_Line]:
-        """Views as views of the tensor whose memory they look at; any other line as it is."""
+        """Rewrite views as views of the base tensor; any other line as it is."""
         owners = {self.owner.get(word) for word in line.outputs}
         first = self.values.get(next(iter(owners)) or "") if len(owners) == 1 else None
         if (
@@ -244,11 +244,11 @@ class _Recorder(TorchDispatchMode):
 
     @property
     def _overwritten(self) -> set[str]:
-        """Whose memory is written to again."""
+        """Names of tensors whose memory is written to again."""
         return {self.owner[line.changed] for line in self.lines if line.changed is not None}
 
     def _needed(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
-        """Lines that outputs and answers rest on, in order, without draws summed out."""
+        """Lines that outputs and answers depend on, in order, without draws summed out."""
         wanted, kept = set(outputs), []
         for line in reversed(lines):
             overwrites = line.changed is not None and self.owner[line.changed] in {
@@ -260,7 +260,7 @@ class _Recorder(TorchDispatchMode):
         return kept[::-1]
 
     def _each_once(self, lines: list[_Line]) -> tuple[list[_Line], dict[str, str]]:
-        """Lines each once, by name of the first; overwritten tensors stand apart."""
+        """Deduplicated lines, by name of the first; overwritten tensors stay separate."""
         overwritten = self._overwritten
         words: dict[str, str] = {}
         seen: dict[Any, tuple[str, ...]] = {}
@@ -293,7 +293,7 @@ class _Recorder(TorchDispatchMode):
         return out, words
 
     def _without_padding(self, lines: list[_Line]) -> list[_Line]:
-        """The sum of what is zero but for one slice, and is left so, is the sum of the slice."""
+        """Replace the sum of a zero-padded slice by the sum of the slice."""
         padded: dict[str, _Line] = {}
         overwritten = self._overwritten
         out = []
@@ -314,7 +314,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
-    """Result size that depends on values, as of entries chosen by a mask."""
+    """Whether a result's size depends on values, as of entries chosen by a mask."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     return func is not aten.index.Tensor or any(
@@ -365,7 +365,7 @@ def recorded(function: Function, point: Tensor) -> Function:
 
 
 def _course(function: Function, point: Tensor) -> Function | None:
-    """Operations at one point as a function; None where they differ from the function."""
+    """Recorded operations at one point as a function; None where they differ from it."""
     point = point.detach().clone(memory_format=torch.contiguous_format)
     recorder = _Recorder(point)
     try:
@@ -403,7 +403,7 @@ def _course(function: Function, point: Tensor) -> Function | None:
 
 
 def _as_function(lines: list[_Line], outputs: list[str]) -> Function:
-    """Lines as Python, each value let go after the last line that reads it."""
+    """Compile lines to a Python function that frees each value after its last use."""
     scope: dict[str, Any] = {"_Elsewhere": _Elsewhere, "as_strided": torch.as_strided}
     kept: dict[Any, str] = {}
 

@@ -12,7 +12,7 @@ from pyro import poutine
 from torch import Tensor
 
 from inference.programs.global_state import isolated, quiet
-from inference.programs.tables import first_tensor, map_tensors, row_data
+from ppl_models.data.tables import first_tensor, map_tensors, row_data
 
 RESTARTS = "_restarts"  # name of the plate over them
 
@@ -44,7 +44,7 @@ def at(value: Any, restart: int) -> Any:
 
 
 def stacked(parts: list[Any]) -> Any:
-    """The answers of single restarts with a leading dim."""
+    """Stack the answers of single restarts along a leading dim."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.stack(parts)
@@ -60,7 +60,7 @@ def stacked(parts: list[Any]) -> Any:
 
 
 def run_together(program: Any) -> bool:
-    """Compare two restarts run together with each alone; all rows where few do not run."""
+    """Whether two restarts run together give what each gives alone."""
     trials = [program]
     if (
         not program.is_chain

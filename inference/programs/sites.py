@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from inference.programs.tables import first_tensor
+from ppl_models.data.tables import first_tensor
 from ppl_models.parts.distributions import support_size
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
@@ -20,7 +20,7 @@ MAX_VALUES = 2**16  # of one latent site
 
 @dataclass(frozen=True)
 class Site:
-    """One sample site.
+    """Sample site of a program: its name, kind, distribution and shape.
 
     Args:
         name: its name.
@@ -48,12 +48,12 @@ class Site:
 
     @property
     def is_binary(self) -> bool:
-        """Binary values: bits, or vectors of bits."""
+        """Whether the values are bits, or vectors of bits."""
         return getattr(self.support, "base_constraint", self.support) is constraints.boolean
 
 
 def law_of(fn: Any) -> str:
-    """The name of a distribution, without what expands, masks or groups it."""
+    """Name of a distribution, without what expands, masks or groups it."""
     while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
         fn = fn.base_dist
     return type(fn).__name__
@@ -69,7 +69,7 @@ def sample_nodes(trace: Any) -> dict[str, Any]:
 
 
 def _records(node: Any) -> bool:
-    """Deterministic site: its value follows from other sites, its log-density is zero.
+    """Whether a site is deterministic: its value follows from other sites.
 
     So do ``pyro.deterministic``, reparametrised sites, and a Delta that is not observed.
     """
@@ -175,7 +175,7 @@ def enumerating(model: Callable[..., Any]) -> Callable[..., Any]:
 def sites_of(
     trace: Any, lines: dict[str, str], args: tuple[Any, ...]
 ) -> tuple[tuple[Site, ...], frozenset[str]]:
-    """The sites of a program that add to its density, in its order, and its plates over rows.
+    """Sites that add to a program's density, in its order, and its plates over rows.
 
     Args:
         trace: of a run; lines: where each site stands in the user's file.
@@ -225,7 +225,7 @@ def _row_plates(
     data: Sequence[str],
     args: tuple[Any, ...],
 ) -> set[str]:
-    """The plates over rows: those that all data and discrete latents in plates of theirs share.
+    """Plates over rows: those that all data and discrete latents in their plates share.
 
     Where they share none, all that any of them stands in. Several shared ones, as persons and items
     of a table, are rows all where discrete latents stand in them too. Continuous sites in some of
@@ -279,7 +279,7 @@ def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, 
 
 
 def is_large(sites: Iterable[Site]) -> bool:
-    """Latent site with too many values for a program to sum over."""
+    """Whether a latent site has too many values for a program to sum over."""
     return any(
         site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in sites
     )

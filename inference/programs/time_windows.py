@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.programs.tables import Columns, map_tensors
+from ppl_models.data.tables import Columns, map_tensors
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Layout:
         return None
 
     def begin(self, data: Any, num_steps: int) -> Any:
-        """The first steps of all sequences."""
+        """First steps of all sequences."""
         return self._each(
             data, lambda x: x.narrow(self.time, 0, num_steps), lambda x: x, lambda x: x[:num_steps]
         )
 
     def first(self, data: Any) -> Any:
-        """The first step of all sequences, laid out as :meth:`pairs`."""
+        """First step of all sequences, laid out as :meth:`pairs`."""
         return self._each(
             data,
             lambda x: x.narrow(self.time, 0, 1) if self.has_rows else x[:1].unsqueeze(1),

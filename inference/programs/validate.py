@@ -31,7 +31,7 @@ def check_program(program: Program) -> None:
     Raises:
         ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without
             parameters or without anything observed, sites of many values outside any plate, and
-            data outside the support of their law or whose density is not a number.
+            data outside the support of their distribution or whose density is not a number.
     """
     trace = program.first_trace
     if trace is None:
@@ -42,7 +42,7 @@ def check_program(program: Program) -> None:
             raise ValueError(
                 f"pyro.param site {name!r}: parameters were expected as sample sites with a prior,"
                 f" which the engines find by themselves; write pyro.sample({name!r},"
-                " dist.Normal(0.0, 10.0)) or a law with the support it needs (Gamma, Beta,"
+                " dist.Normal(0.0, 10.0)) or a distribution with the support it needs (Gamma, Beta,"
                 " Dirichlet)"
             )
         if (
@@ -80,7 +80,7 @@ def check_program(program: Program) -> None:
 
 
 def _check_plates(name: str, line: str, node: Any) -> None:
-    """Every dim of a site with more than one entry belongs to a plate."""
+    """Check that every dim of a site with more than one entry belongs to a plate."""
     value, event_dim = torch.as_tensor(node["value"]), node["fn"].event_dim
     shape = value.shape[: value.dim() - event_dim]
     try:
@@ -88,7 +88,7 @@ def _check_plates(name: str, line: str, node: Any) -> None:
     except RuntimeError as error:
         raise ValueError(
             f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected,"
-            f" as its law and plates have them, got {tuple(shape)}"
+            f" as its distribution and plates have them, got {tuple(shape)}"
         ) from error
     in_plates = {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
     for dim in range(-len(batch), 0):
@@ -128,6 +128,7 @@ def _check_values(name: str, line: str, node: Any) -> None:
     if bool(density.isnan().any()):
         raise ValueError(
             f"observed site {name!r}{line}: the log density of {int(density.isnan().sum())} of"
-            f" {density.numel()} entries is not a number, so its law holds NaN: a covariate that is"
-            " missing must be filled in, or given a law of its own, before the fit"
+            f" {density.numel()} entries is not a number, so its distribution holds NaN: a"
+            " covariate that is"
+            " missing must be filled in, or given a distribution of its own, before the fit"
         )

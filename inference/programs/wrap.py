@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from inference.programs.global_state import in_dtype
-from inference.programs.tables import checks_data, floating_dtype
+from ppl_models.data.tables import checks_data, floating_dtype
 from ppl_models.parts.item_response import ItemResponse
 
 CHOICES = (
@@ -39,8 +39,8 @@ CLASHES = (
 class _MissingEntries(Messenger):
     """Mask NaN entries of observed sites, filled with a valid value.
 
-    A law of whole vectors cannot lose one entry of them; the libraries' own laws of items know NaN
-    themselves.
+    A distribution of whole vectors cannot lose one entry of them; the libraries' own distributions
+    of items know NaN themselves.
     """
 
     def _pyro_sample(self, msg: Any) -> None:
@@ -55,7 +55,7 @@ class _MissingEntries(Messenger):
         if bool((hidden & ~vectors.all(-1)).any()):
             raise ValueError(
                 f"observed site {msg['name']!r} holds vectors of which some entries are NaN, and"
-                " its law is one of whole vectors: give every column a law of its own inside a"
+                " its distribution is one of whole vectors: give every column its own inside a"
                 " plate, or leave these rows out"
             )
         msg["value"] = torch.where(
@@ -312,7 +312,8 @@ def first_run(
             if "to satisfy the constraint" not in str(error):
                 raise
             remedy = (
-                ": a covariate that is missing must be filled in before the fit, or given a law of"
+                ": a covariate that is missing must be filled in before the fit, or given a"
+                " distribution of"
                 " its own"
                 if "nan" in str(error)
                 else ""

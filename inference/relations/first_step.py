@@ -37,16 +37,16 @@ import torch
 from torch import Tensor
 from torch.autograd.functional import jacobian
 
+from inference.base.frames import pd
 from inference.base.outcome import EstimateWarning
 from inference.fitting.columns import as_fitted
 from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import row_scores
 from inference.programs.coordinates import Coordinates
-from inference.programs.data import is_frame
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.data.frames import as_frame, column_names, is_frame
 
 Assignment = Literal["proportional", "modal"]
 ASSIGNMENTS = ("proportional", "modal")
@@ -108,11 +108,7 @@ class FirstStep:
         caller, fit = self.caller, self.fit
         if not isinstance(fit, FitRecord):
             raise ValueError(f"{caller}: a fit was expected, got {type(fit).__name__}")
-        if not isinstance(self.assignment, str) or self.assignment not in ASSIGNMENTS:
-            raise ValueError(
-                f"{caller}: assignment must be one of {', '.join(map(repr, ASSIGNMENTS))}, got"
-                f" {self.assignment!r}"
-            )
+        check_choice(caller, "assignment", self.assignment, ASSIGNMENTS)
         if fit.draws is not None:
             raise ValueError(
                 f"{caller}: a point estimate was expected, such as one by EM(), got posterior draws"
@@ -168,22 +164,15 @@ class FirstStep:
         """At the first step's estimate."""
         chances = self._chances(self.fit)
         modal = torch.nn.functional.one_hot(chances.argmax(-1), chances.shape[1]).to(chances)
-        return Moved(
-            chances,
-            self._shares(self.fit),
-            modal if self.assignment == "modal" else chances,
-            self.often,
-        )
+        weights = modal if self.assignment == "modal" else chances
+        return Moved(chances, self._shares(self.fit), weights, self.often)
 
     @cached_property
     def often(self) -> Tensor:
         """Weight of each row, (N,)."""
-        weights = self.fit.row_weights
-        return (
-            torch.ones(self.fit.num_rows, dtype=torch.float64)
-            if weights is None
-            else weights.detach().cpu().double()
-        )
+        if self.fit.row_weights is None:
+            return torch.ones(self.fit.num_rows, dtype=torch.float64)
+        return self.fit.row_weights.detach().cpu().double()
 
     def _chances(self, fit: FitRecord) -> Tensor:
         chances = posterior_latents(fit, self.data)[next(iter(fit.latents or {}))]
@@ -257,20 +246,19 @@ class FirstStep:
 
     def _moved(self, coordinates: Coordinates, free: Tensor) -> Moved:
         like = self.fit.params
-        own = dataclasses.replace(
-            self.fit,
-            params={
-                name: value.detach().to(like[name])
-                for name, value in coordinates.params(free).items()
-            },
-        )
+        moved = coordinates.params(free)
+        params = {name: value.detach().to(like[name]) for name, value in moved.items()}
+        own = dataclasses.replace(self.fit, params=params)
         chances = self._chances(own)
-        return Moved(
-            chances,
-            self._shares(own),
-            self.at_estimate.weights if self.assignment == "modal" else chances,
-            self.often,
-        )
+        weights = self.at_estimate.weights if self.assignment == "modal" else chances
+        return Moved(chances, self._shares(own), weights, self.often)
+
+
+def check_choice(caller: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise ValueError(f"{caller}: {name} must be one of {listed}, got {value!r}")
 
 
 def covariance_of(
@@ -306,19 +294,9 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
     Raises:
         ValueError: naming the argument, for names that the data lack, or another number of rows.
     """
-    import pandas as pd
-
     data = as_frame(data)
-    names = (
-        (given,)
-        if isinstance(given, str)
-        else (
-            tuple(given)
-            if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)
-            else None
-        )
-    )
-    if names is not None:
+    names = (given,) if isinstance(given, str) else given
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
         if not is_frame(data):
             raise ValueError(
                 f"{caller}: {argument}: names of columns need data with columns, got"
@@ -345,24 +323,15 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
                     f"{caller}: {argument}: a column or a table was expected, got shape"
                     f" {array.shape}"
                 )
-            given = pd.DataFrame(
-                array,
-                columns=(
-                    [argument]
-                    if array.shape[1] == 1
-                    else [f"{argument}_{j}" for j in range(array.shape[1])]
-                ),
-            )
+            columns = [f"{argument}_{j}" for j in range(array.shape[1])]
+            given = pd.DataFrame(array, columns=columns if len(columns) != 1 else [argument])
     if len(given) != num_rows:
         raise ValueError(
             f"{caller}: {argument}: one line for each of the {num_rows:,} rows was expected, got"
             f" {len(given):,}"
         )
-    if (
-        is_frame(data)
-        and not given.index.equals(data.index)
-        and not isinstance(given.index, pd.RangeIndex)
-    ):
+    is_other = is_frame(data) and not given.index.equals(data.index)
+    if is_other and not isinstance(given.index, pd.RangeIndex):
         raise ValueError(
             f"{caller}: {argument}: the index of the rows was expected, got another one: give the"
             " columns in the order of the rows"

@@ -6,15 +6,15 @@ With T the weights of each row's classes, :math:`W D^{-1}` for "bch" and W for "
 .. math:: m_t = \sum_i T_{it} y_i / \sum_i T_{it}, \qquad e_{it} = T_{it} (y_i - m_t)
 
 and the covariance of all means carries the first step. Of categories y are their indicators, so
-that the means are proportions. BCH weights suppose nothing of the law of the outcome, whereas
-maximum likelihood would let an outcome of another law move the classes (Bakk and Vermunt 2016,
-doi:10.1080/10705511.2014.955104).
+that the means are proportions. BCH weights suppose nothing of the distribution of the outcome,
+whereas maximum likelihood would let an outcome of another distribution move the classes (Bakk and
+Vermunt 2016, doi:10.1080/10705511.2014.955104).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,15 +22,20 @@ from scipy import stats
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
 from inference.inspection.attributes import holm
-from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
-from ppl_models.parts.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
-from ppl_models.parts.validation import as_table, is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from inference.relations.first_step import (
+    Assignment,
+    FirstStep,
+    Moved,
+    check_choice,
+    covariance_of,
+    own_columns,
+)
+from ppl_models.data.frames import MAX_LEVELS, coded, holds_texts, levels_of_frame
+from ppl_models.data.tables import as_table
+from ppl_models.parts.validation import check_number
 
 METHODS = ("bch", "none")
 LEVEL = 0.05
@@ -73,10 +78,7 @@ class ClassOutcomes(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        import pandas as pd
-
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
+        check_number("frame", "level", level, "lie in (0, 1)", above=0, below=1)
         width = stats.norm.ppf((1 + level) / 2)
         value, error = self.means.ravel(), np.sqrt(np.diag(self.covariance))
         classes = range(len(self.means))
@@ -85,15 +87,8 @@ class ClassOutcomes(Answer):
             if self.levels
             else pd.Index(classes, name="class")
         )
-        return pd.DataFrame(
-            {
-                "estimate": value,
-                "error": error,
-                "low": value - width * error,
-                "high": value + width * error,
-            },
-            index,
-        )
+        low, high = value - width * error, value + width * error
+        return pd.DataFrame({"estimate": value, "error": error, "low": low, "high": high}, index)
 
     def test(self) -> tuple[float, int, float]:
         """The Wald test that all classes are alike: chi-square, its degrees of freedom, and p."""
@@ -105,8 +100,6 @@ class ClassOutcomes(Answer):
         The difference, of numbers, with its standard error, and p by Holm's rule for all pairs
         together.
         """
-        import pandas as pd
-
         index, lines = [], []
         for first in range(len(self.means)):
             for other in range(first + 1, len(self.means)):
@@ -126,19 +119,11 @@ class ClassOutcomes(Answer):
         contrast = np.zeros((len(pairs) * free, num_classes, width))
         for i, (first, other) in enumerate(pairs):
             for level in range(free):
-                (
-                    contrast[i * free + level, other, level],
-                    contrast[i * free + level, first, level],
-                ) = (
-                    1.0,
-                    -1.0,
-                )
+                contrast[i * free + level, [other, first], level] = 1.0, -1.0
         flat = contrast.reshape(len(contrast), -1)
-        value = flat @ self.means.ravel()
-        chi2 = float(
-            value @ np.linalg.pinv(flat @ self.covariance @ flat.T, hermitian=True) @ value
-        )
-        df = int(np.linalg.matrix_rank(flat @ self.covariance @ flat.T, hermitian=True))
+        value, spread = flat @ self.means.ravel(), flat @ self.covariance @ flat.T
+        chi2 = float(value @ np.linalg.pinv(spread, hermitian=True) @ value)
+        df = int(np.linalg.matrix_rank(spread, hermitian=True))
         return chi2, df, float(stats.chi2.sf(chi2, df))
 
     @property
@@ -216,10 +201,7 @@ def compare_outcomes(
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "compare_outcomes"
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(
-            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
-        )
+    check_choice(caller, "method", method, METHODS)
     first = FirstStep(caller, fit, data, assignment)
     frame = own_columns(caller, "outcome", outcome, data, first.num_rows)
     if len(frame.columns) != 1:

@@ -8,9 +8,9 @@ r"""Regression of classes on covariates: a multinomial logit, in one step or aft
 with terms u, 1 first, and T the weights of each row's classes (notation of
 :mod:`inference.relations.first_step`):
 
-- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the law
-  of the row's items in class k, as the first step left it: the likelihood is that of one step with
-  the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
+- "two-step": :math:`T_{ik} \propto p_{ik} f_{ik}`, with :math:`f_{ik} \propto r_{ik} / w_k` the
+  distribution of the row's items in class k, as the first step left it: the likelihood is that of
+  one step with the items held (Bakk and Kuha 2018, doi:10.1007/s11336-017-9592-7);
 - "ml": :math:`T_{it} = \sum_s W_{is} p_{it} D_{ts} / (p_i D)_s`: the class assigned is a noisy
   reading of the class (Vermunt 2010, doi:10.1093/pan/mpq025);
 - "bch": :math:`T = W D^{-1}` (Bolck, Croon and Hagenaars 2004, doi:10.1093/pan/mph001; Vermunt
@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,17 +31,21 @@ from scipy import stats
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.fitting.record import FitRecord
-from inference.relations.first_step import Assignment, FirstStep, Moved, covariance_of, own_columns
+from inference.relations.first_step import (
+    Assignment,
+    FirstStep,
+    Moved,
+    check_choice,
+    covariance_of,
+    own_columns,
+)
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, maximise_coefficients
-from ppl_models.parts.validation import is_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from ppl_models.parts.validation import check_number
 
 Method = Literal["two-step", "ml", "bch", "none"]
 METHODS = ("two-step", "ml", "bch", "none")
@@ -81,10 +85,7 @@ class ClassRegression(Answer):
         Raises:
             ValueError: if the level is not in (0, 1).
         """
-        import pandas as pd
-
-        if not is_number(level) or not 0 < level < 1:
-            raise ValueError(f"frame: level must lie in (0, 1), got {level!r}")
+        check_number("frame", "level", level, "lie in (0, 1)", above=0, below=1)
         width = stats.norm.ppf((1 + level) / 2)
         value, error = self.coefficients.ravel(), np.sqrt(np.diag(self.covariance))
         with np.errstate(over="ignore"):
@@ -104,8 +105,6 @@ class ClassRegression(Answer):
 
     def tests(self) -> pd.DataFrame:
         """Wald tests of each term: its coefficients are zero in all classes."""
-        import pandas as pd
-
         num, num_terms = self.coefficients.shape
         lines = []
         for q in range(1, num_terms):
@@ -219,17 +218,12 @@ class ClassLogit:
         for _ in range(MOST_ROUNDS):
             p = chances_of_design(self._design, beta).exp()
             cross = (self._weights(at, at.table, p)[:, 1:] * often.unsqueeze(-1)).mT @ self._design
-            plain = maximise_coefficients(
-                self.known,
-                cross.unsqueeze(0),
-                self.given,
-                often,
-                self.known.plain(beta).unsqueeze(0),
-            )[0]
-            change, beta = (
-                float((self.known.standardised(plain) - beta).abs().max()),
-                self.known.standardised(plain),
-            )
+            start = self.known.plain(beta).unsqueeze(0)
+            plain = maximise_coefficients(self.known, cross.unsqueeze(0), self.given, often, start)[
+                0
+            ]
+            before, beta = beta, self.known.standardised(plain)
+            change = float((beta - before).abs().max())
             if change < CLOSE or self.method in ("none", "bch"):
                 break
         return beta
@@ -250,11 +244,8 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
         ValueError: for another fit, or as :func:`inference.uncertainty.standard_errors`.
     """
     caller = "class_coefficients"
-    if (
-        not isinstance(fit, FitRecord)
-        or not isinstance(fit.structure, MixtureStructure)
-        or not fit.structure.regresses
-    ):
+    structure = fit.structure if isinstance(fit, FitRecord) else None
+    if not isinstance(structure, MixtureStructure) or not structure.regresses:
         raise ValueError(
             f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected;"
             " regress_classes takes one without covariates"
@@ -313,10 +304,7 @@ def regress_classes(
         EstimateWarning: where the items tell the classes badly.
     """
     caller = "regress_classes"
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(
-            f"{caller}: method must be one of {', '.join(map(repr, METHODS))}, got {method!r}"
-        )
+    check_choice(caller, "method", method, METHODS)
     first = FirstStep(caller, fit, data, assignment)
     if method == "two-step" and first.at_estimate.shares is None:
         raise ValueError(
@@ -340,16 +328,11 @@ def regress_classes(
         first.check_table()
     logit = ClassLogit(first, method, known, given, seen.double())
     beta = logit.solve()
-    back = torch.stack(
-        [
-            known.plain(one.reshape(beta.shape)).flatten()
-            for one in torch.eye(beta.numel(), dtype=torch.float64)
-        ],
-        -1,
-    )
-    covariance = (
-        back @ covariance_of(first, logit.estimating, beta.flatten(), logit.penalty) @ back.mT
-    )
+    units = torch.eye(beta.numel(), dtype=torch.float64)
+    plain = [known.plain(unit.reshape(beta.shape)).flatten() for unit in units]
+    back = torch.stack(plain, -1)
+    inner = covariance_of(first, logit.estimating, beta.flatten(), logit.penalty)
+    covariance = back @ inner @ back.mT
     how = "" if method == "two-step" else assignment
     return ClassRegression(
         known.terms,

@@ -22,7 +22,7 @@ from inference.report.parts import (
     Table,
     Verdict,
 )
-from inference.report.sections import cut_table
+from inference.report.sections import cut
 from inference.report.words import finding, say, verdict_of
 from ppl_models.parts.repr import counted
 
@@ -164,42 +164,28 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
         return
     lines = []
     for i, k in kept:
-        if (i, k) in own and matrix[k, i] and not matrix[i, k]:
+        edge = own.get((i, k))
+        if edge is not None and matrix[k, i] and not matrix[i, k]:
             i, k = k, i
         mark = "→" if matrix[i, k] and not matrix[k, i] and not causal.open_arrows[i, k] else "—"
-        edge = own.get((min(i, k), max(i, k)))
         if edge is None:
             shown, remark = [f"{names[i]}, {names[k]}", ""], "not joined in this graph"
         else:
-            strength = edge.direct
-            shown = [
-                f"{names[i]} {mark} {names[k]}",
-                f"{strength.information:.3f} ({strength.low:.3f} to {strength.high:.3f})",
-            ]
-            remark = (
-                "may not be there"
-                if causal.open_edges[i, k]
-                else "direction not firm"
-                if causal.open_arrows[i, k]
-                else ""
-            )
-            remark = remark or ("firm" if mark == "→" else "either direction fits alike")
-        three = (
-            []
-            if found is None
-            else [
-                number(value)
-                for value in (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i])
-            ]
-        )
-        lines.append([*shown, *three, remark])
+            low, high = edge.direct.low, edge.direct.high
+            strength = f"{edge.direct.information:.3f} ({low:.3f} to {high:.3f})"
+            shown, remark = [f"{names[i]} {mark} {names[k]}", strength], "firm"
+            if causal.open_edges[i, k]:
+                remark = "may not be there"
+            elif causal.open_arrows[i, k]:
+                remark = "direction not firm"
+            elif mark != "→":
+                remark = "either direction fits alike"
+        if found is not None:
+            shown += map(number, (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i]))
+        lines.append([*shown, remark])
     chances = () if found is None else ("P(joined)", "P(first → second)", "P(second → first)")
-    yield from cut_table(
-        ("attributes", "dependence given the other causes, nats (95 %)", *chances, ""),
-        lines,
-        MOST_PAIRS,
-        "most probable",
-    )
+    head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
+    yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
 
 
 def causal_record(report: AttributeReport) -> dict[str, Any]:

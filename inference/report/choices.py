@@ -14,14 +14,14 @@ from inference.relations.regression import ClassRegression
 from inference.report import how_many as how_many  # registers its record
 from inference.report.answers import Answer, answer_of
 from inference.report.parts import Finding
-from inference.report.words import entry, finding, listed, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.attribute_laws import RootComparison
 from inference.selection.dimension import Selection
 from inference.selection.likelihood_ratio import RatioTest
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.validation import is_integer
 
 CLEAR = 10.0  # of an information criterion: strong evidence

@@ -21,8 +21,8 @@ from inference.report.parts import (
     Table,
     Verdict,
 )
-from inference.report.words import entry, finding, listed, say, verdict_of
-from ppl_models.parts.repr import counted
+from inference.report.words import entry, finding, say, verdict_of
+from ppl_models.parts.repr import counted, listed
 
 
 @answer_of.register

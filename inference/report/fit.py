@@ -17,8 +17,7 @@ import numpy as np
 
 from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
-from inference.fitting.columns import as_fitted, sample_of
-from inference.fitting.names import Names, with_names
+from inference.fitting.columns import Names, as_fitted, sample_of, with_names
 from inference.fitting.repr import has_sequences, rows_in_words
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
@@ -122,7 +121,7 @@ def _what(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
-        yield Paragraph(say("fit.page_looks", read=read, num_sampled=subject.num_sampled))
+        yield Paragraph(say("fit.sample_note", read=read, num_sampled=subject.num_sampled))
     yield Details("All settings of the engine", [Verbatim(settings(fit.method))])
 
 
@@ -145,11 +144,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             f"objective: {fit.objective_name}",
             number(fit.objective, digits),
-            (
-                "at the mean of the draws"
-                if is_sampled
-                else "what the engine made as large as it could"
-            ),
+            ("at the mean of the draws" if is_sampled else "what the engine maximised"),
         ],
         [f"{row}s", f"{fit.num_rows:,}", ""],
         [
@@ -226,7 +221,7 @@ def _price(subject: Subject) -> Iterator[list[str]]:
             size = fit.num_parameters - local.num_open
             less = fit.bic - local.num_open * math.log(fit.num_observations or fit.num_rows)
             bic = say(
-                "fit.parameters_model",
+                "fit.bic_note",
                 num_parameters=fit.num_parameters,
                 size=size,
                 less=number(less),
@@ -244,7 +239,7 @@ def _left(fit: Fit) -> list[list[str]]:
             [
                 "left to gain by more iterations",
                 words,
-                "of the objective, in order of magnitude, as the last steps tell",
+                "of the objective, by the rate of the last steps (order of magnitude)",
             ]
         ]
         if math.isfinite(left)
@@ -269,14 +264,14 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
-    words = "A fit that has come to rest shows a curve that has become flat."
-    yield Note(words + (say("fit.starts_end") if several else ""))
+    words = "The curve of a converged fit is flat at its end."
+    yield Note(words + (say("fit.starts_note") if several else ""))
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
     if found is None and local is None:
-        yield Note(say("fit.decided_rows"))
+        yield Note(say("fit.undecided"))
         return
     if found is not None:
         yield Verbatim(

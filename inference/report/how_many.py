@@ -13,11 +13,15 @@ from inference.plots.components import plot_discrepancies
 from inference.report.answers import Answer, answer_of, heading
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
-from inference.report.words import entry, finding, listed, say, verdict_of
-from inference.selection.order_selection.bootstrap_climb import STEEPER
+from inference.report.words import entry, finding, say, verdict_of
 from inference.selection.order_selection.detectability import MISFIT
-from inference.selection.order_selection.result import HowMany, HowManyGroups, HowManyOptions
-from ppl_models.parts.repr import counted
+from inference.selection.order_selection.result import (
+    STEEPER,
+    HowMany,
+    HowManyGroups,
+    HowManyOptions,
+)
+from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
     from inference.acdc.criterion import AcdcResult

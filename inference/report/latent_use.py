@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.draws import latents_of_draws
-from inference.fitting.names import dims_of, labels_of
 from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy, class_accuracy
 from inference.programs.posterior_predictive import present, stems
 from inference.report.page import number
-from inference.report.parts import Note, Paragraph, Part
-from inference.report.sections import NEEDS_DATA, Subject, cut_table
+from inference.report.parts import Note, Paragraph, Part, Table
+from inference.report.sections import NEEDS_DATA, Subject, cut
 from inference.report.words import say
 
 MOST_LINES = 60  # of a table
@@ -113,11 +113,10 @@ def _of_parameters(subject: Subject) -> Iterator[Part]:
                 [name, str(value), number(float(chances[(*entry, value)]), 3)] for value in values
             ]
     if lines:
-        yield from cut_table(
-            ("latent outside the rows", "value", "posterior probability"), lines, MOST_LINES
-        )
+        head = ("latent outside the rows", "value", "posterior probability")
+        yield from cut(Table(head, lines), MOST_LINES)
         given = "averaged over the draws" if subject.fit.draws else "given the estimates"
-        yield Note(say("latents.these_latents", given=given))
+        yield Note(say("latents.parameter_latents", given=given))
 
 
 def latent_use(subject: Subject) -> list[LatentUse]:
@@ -180,15 +179,15 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     """
     share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
     if found.note:
-        return say("latents.estimates_truth", share=share, unit=unit, note=found.note)
+        return say("latents.uncorrected_accuracy", share=share, unit=unit, note=found.note)
     words = say(
-        "latents.standard_error",
+        "latents.corrected_accuracy",
         share=share,
         error=100 * found.error,
         guess=100 * found.guess,
         said=100 * found.said,
     )
-    return words + (say("latents.few_make", unit=unit) if found.worthless else "")
+    return words + (say("latents.worthless", unit=unit) if found.worthless else "")
 
 
 def latents(subject: Subject) -> Iterator[Part]:
@@ -214,15 +213,12 @@ def latents(subject: Subject) -> Iterator[Part]:
     )
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:
-        yield from cut_table(head, bits, MOST_LINES)
+        yield from cut(Table(head, bits), MOST_LINES)
         yield Note(say("latents.unsure_rows"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
-        yield from cut_table(
-            ("site", "value", "share", "most probable in", "mean probability where it is"),
-            values,
-            MOST_LINES,
-        )
+        head = ("site", "value", "share", "most probable in", "mean probability where it is")
+        yield from cut(Table(head, values), MOST_LINES)
         yield Note(say("latents.last_column"))
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
@@ -234,7 +230,7 @@ def latents(subject: Subject) -> Iterator[Part]:
         )
         yield Paragraph(
             say(
-                "latents.continuous_latent",
+                "latents.continuous",
                 site=site,
                 low=number(low, 3),
                 high=number(high, 3),

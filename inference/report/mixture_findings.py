@@ -18,8 +18,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix
 from inference.report.sections import Subject
+from inference.report.words import entry
 
 MOST_COLUMNS = 60  # whose pairs are looked at
 CHUNK = 2**20  # numbers at once
@@ -38,8 +39,7 @@ class Groups:
         items: the item that each column belongs to, J names.
         means: of each column in each group, (K, J).
         overall: (J,).
-        spread: standard deviation over
-            all rows, (J,).
+        spread: standard deviation over all rows, (J,).
         between: share of a column's variance that lies between the groups, (J,).
     """
 
@@ -56,12 +56,8 @@ class Groups:
     def right(self) -> np.ndarray:
         """Expected share of rows in the group they are put into, NaN without rows, (K,)."""
         put, most = self.chances.argmax(-1), self.chances.max(-1)
-        return np.array(
-            [
-                most[put == k].mean() if (put == k).any() else np.nan
-                for k in range(self.chances.shape[1])
-            ]
-        )
+        own = [most[put == k] for k in range(self.chances.shape[1])]
+        return np.array([chances.mean() if len(chances) else np.nan for chances in own])
 
     def between_by_item(self) -> dict[str, float]:
         """Return the share of an item's variance between groups (Goodman-Kruskal tau)."""
@@ -96,7 +92,7 @@ def groups_of(subject: Subject) -> Groups | None:
     )
     values, names, items = _columns(
         subject, as_matrix(fit, data)
-    )  # not the covariates, which no component has a law of
+    )  # not the covariates, which no component has a distribution of
     seen = ~np.isnan(values)
     filled = np.where(seen, values, 0.0)
     counts = np.maximum(seen.sum(0), 1)
@@ -129,13 +125,10 @@ def _columns(
     categories = fit.category_names
     columns, names, items = [], [], []
     for j, item in enumerate(known):
-        own = categories.get(item)
+        values, own = table[:, j], categories.get(item)
+        is_missing = np.isnan(values)
         for code, category in enumerate(own or ("",)):
-            columns.append(
-                table[:, j]
-                if own is None
-                else np.where(np.isnan(table[:, j]), np.nan, table[:, j] == code)
-            )
+            columns.append(values if own is None else np.where(is_missing, np.nan, values == code))
             names.append(item if own is None else f"{item}={category}")
             items.append(item)
     return np.stack(columns, 1), tuple(names), tuple(items)
@@ -163,38 +156,14 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
     limit = NormalDist().inv_cdf(1 - LEVEL / (2 * len(pairs)))
     clear = [(i, j) for i, j in pairs if scores[i, j] > limit and abs(correlations[i, j]) >= CLEAR]
     clear.sort(key=lambda pair: -abs(correlations[pair]))
-    found: dict[
-        tuple[str, str], Dependent
-    ] = {}  # of two items the pair of columns that goes together most
+    found: dict[tuple[str, str], Dependent] = {}  # of two items the columns that go together most
     for i, j in clear:
-        one, other = groups.names[j], groups.names[i]
-        found.setdefault(
-            (groups.items[j], groups.items[i]), Dependent(one, other, float(correlations[i, j]))
-        )
+        pair = Dependent(groups.names[j], groups.names[i], float(correlations[i, j]))
+        found.setdefault((groups.items[j], groups.items[i]), pair)
     return tuple(found.values())
 
 
 def meanings_of(noun: str) -> dict[str, str]:
     """Return meanings of the parameters of components; ``noun`` names a component."""
-    return {
-        "predictors": (
-            f"of each item in each {noun}: the mean, or the log of a rate, or the log-odds of a yes"
-        ),
-        "probabilities": (
-            f"of each category of each item, {noun} by {noun}: they add up to one within an item"
-        ),
-        "thresholds": (
-            f"what lies between neighbouring categories of an ordinal item, in all {noun}s alike"
-        ),
-        "dispersion": (
-            f"of each item that has one in each {noun}: the variance; of a negative binomial item"
-            " its size (large for counts like Poisson's)"
-        ),
-        "means": f"mean of each item in each {noun}",
-        "locations": f"of each item in each {noun}, where the half-normal part is zero",
-        "skews": f"how far each item leans to one side in each {noun}, in its own unit",
-        "precisions": (
-            f"inverse of the covariance (of a Student t law: of its scale matrix) in each {noun}"
-        ),
-        "freedom": f"degrees of freedom of each {noun}: few for heavy tails, 200 for a normal law",
-    }
+    words: dict[str, str] = entry("mixture.meanings")
+    return {name: text.format(noun=noun) for name, text in words.items()}

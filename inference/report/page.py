@@ -86,6 +86,17 @@ def number(value: float, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "not available"
 
 
+def texts(values: Iterable[float], form: str = ".3f") -> list[str]:
+    """Numbers as texts; "" where they are not finite."""
+    return [f"{value:{form}}" if math.isfinite(value) else "" for value in values]
+
+
+def with_error(value: float, error: float, form: str = ".3f") -> str:
+    """Return a number with its standard error, NaN for none and infinite for "not determined"."""
+    beside = "not determined" if error == math.inf else f"{error:{form}}"
+    return f"{value:{form}}" + ("" if math.isnan(error) else f" ({beside})")
+
+
 def cell(value: Any) -> str:
     """A value of a record as the text of a cell; "" for what is not known."""
     if value is None or (isinstance(value, float) and math.isnan(value)):

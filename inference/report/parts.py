@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ppl_models.parts.repr import counted
@@ -128,7 +128,7 @@ class Verdict(Part):
                 f"To be read with care: {counted(many, 'answer below asks', 'answers below ask')}"
                 " for a closer look."
             )
-        return f"Nothing that was looked at here speaks against this {self.about}."
+        return f"No check on this page speaks against this {self.about}."
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,14 @@ class Table(Part):
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(
+        cls, head: Sequence[str] | Mapping[str, Iterable[str]], *columns: Iterable[str]
+    ) -> Table:
+        """Table of columns beside their headings, or by them."""
+        columns = tuple(head.values()) if isinstance(head, Mapping) else columns
+        return cls(tuple(head), list(zip(*columns, strict=True)))
 
     @property
     def is_long(self) -> bool:

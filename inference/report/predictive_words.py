@@ -6,47 +6,17 @@ from collections.abc import Sequence
 
 from inference.fitting.record import FitRecord
 from inference.predictive import LEAST_ROWS, Departure, PredictiveCheck
-from inference.report.words import say
+from inference.report.words import entry, say
 
 MOST_NAMED = 3  # of each kind
-POINTS_TO = {
-    "mean": (
-        "Means that are off point to a fit that has not converged, or to a law that cannot have"
-        " such values"
-    ),
-    "spread": (
-        "Spreads that are off point to another law of the values, such as counts that vary more"
-        " than Poisson counts do"
-    ),
-    "correlation": (
-        "Columns that go together more, or less, than the fit says point to too few latents, or to"
-        " columns that depend on each other directly"
-    ),
-}
-REMEDIES = {
-    "mean": (
-        "Let the fit run on with more starts; if the means stay off, try another law of the values."
-    ),
-    "spread": (
-        "Try a law of the values with a spread of its own (NegativeBinomial for counts, a normal"
-        " law with its own variance, Student t for tails)."
-    ),
-    "correlation": (
-        "Try one latent, group or component more, and see whether the columns named in the"
-        " predictive check still go together."
-    ),
-}
 
 
 def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
     """Return names of the columns compared: items, or categories but the first."""
     names: list[str] = []
     for item in fit.item_names:
-        names += (
-            [f"{item} = {category}" for category in fit.category_names[item][1:]]
-            if item in fit.category_names
-            else [item]
-        )
+        own = fit.category_names.get(item)
+        names += [item] if own is None else [f"{item} = {category}" for category in own[1:]]
     size = check.observed.shape[1]
     return names if len(names) == size else [str(j) for j in range(size)]
 
@@ -59,17 +29,13 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         names: of its columns.
     """
     if len(check.observed) < LEAST_ROWS:
-        return say("predictive.there_fewer", LEAST_ROWS=LEAST_ROWS)
+        return say("predictive.few_rows", LEAST_ROWS=LEAST_ROWS)
     found = check.departures()
     if not found:
-        columns = (
-            "its mean and its spread"
-            if check.observed.shape[1] == 1
-            else "means and spreads of all columns, and how they go together,"
-        )
-        return f"Nothing stands out: {columns} are as in data drawn from the fit."
+        is_one = check.observed.shape[1] == 1
+        return say(f"predictive.{'column' if is_one else 'columns'}_fine")
     words = []
-    for what, points_to in POINTS_TO.items():
+    for what, points_to in entry("predictive.parts.points_to").items():
         own = [departure for departure in found if departure.what == what]
         if own:
             more = f", and {len(own) - MOST_NAMED:,} more" if len(own) > MOST_NAMED else ""
@@ -80,21 +46,12 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
 
 def remedy_of(found: Sequence[Departure]) -> str:
     """First remedy to try; "" without departures."""
-    return next(
-        (
-            remedy
-            for what, remedy in REMEDIES.items()
-            if any(departure.what == what for departure in found)
-        ),
-        "",
-    )
+    off = {departure.what for departure in found}
+    remedies = entry("predictive.parts.remedies").items()
+    return next((remedy for what, remedy in remedies if what in off), "")
 
 
 def _in_words(departure: Departure, names: Sequence[str]) -> str:
     columns = " with ".join(names[j] for j in departure.columns)
-    return say(
-        "predictive.data_simulated",
-        columns=columns,
-        observed=departure.observed,
-        simulated=departure.simulated,
-    )
+    values = {"observed": departure.observed, "simulated": departure.simulated}
+    return say("predictive.departure", columns=columns, **values)

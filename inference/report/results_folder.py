@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from inference.base.checkpoint import usable_path, write_whole
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import column_levels
-from inference.fitting.columns import as_fitted, sample_of
-from inference.fitting.names import Names
+from inference.fitting.columns import Names, as_fitted, sample_of
 from inference.identifiability.of_fit import identifiability_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.names import Names
+from inference.fitting.columns import Names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_law
@@ -25,14 +25,14 @@ from inference.identifiability.scores import coordinates_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
-from inference.programs.data import checked, checks_data
+from inference.programs.data import checked
 from inference.programs.posterior_predictive import stems
 from inference.programs.program import Program
-from inference.programs.tables import first_tensor
 from inference.report.page import picture
 from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
 from inference.report.words import say
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import counted, few_digits, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
@@ -97,14 +97,8 @@ class Subject:
         if self.data is None:
             return None
         tensors, _ = checked(self.fit.model, self.data)
-        return Program(
-            self.fit.model,
-            (
-                tensors[:1]
-                if checks_data(self.fit.model) and not isinstance(tensors, dict)
-                else tensors
-            ),
-        )
+        is_table = checks_data(self.fit.model) and not isinstance(tensors, dict)
+        return Program(self.fit.model, tensors[:1] if is_table else tensors)
 
     @functools.cached_property
     def num_sampled(self) -> int | None:
@@ -118,11 +112,8 @@ class Subject:
     def estimates(self) -> EstimateTable:
         """The table of estimates, worked out once, from all rows of the fit or none."""
         is_part = self.num_sampled is not None and self.blocks is None
-        found = estimates_of(
-            self.fit,
-            None if is_part else self.data if self.blocks is None else self.blocks,
-            names=self.names,
-        )
+        data = None if is_part else self.data if self.blocks is None else self.blocks
+        found = estimates_of(self.fit, data, names=self.names)
         return replace(found, note=NEEDS_ALL) if is_part and found.note else found
 
 
@@ -135,10 +126,10 @@ class Local:
         num_held: of these as many lie on the end of their range; they are held there, and not
             judged.
         num_judged: directions of the others.
-        rank: of these directions as many as the law of the data changes with; None where that was
-            not worked out.
+        rank: number of these directions in which the distribution of the data changes; None where
+            that was not worked out.
         is_flat: whether the likelihood of the rows does not fall in every direction.
-        entries: what takes part in a direction that the law does not change with.
+        entries: what takes part in a direction that the distribution does not change with.
         note: why there are no standard errors, in words; "" where there are.
     """
 
@@ -157,28 +148,18 @@ class Local:
 
     def text(self) -> str:
         """Local information in sentences."""
-        size = counted(self.num_judged, "free number")
-        held = (
-            f" Beside them {counted(self.num_held, 'number')} on the end of the range"
-            f" {'is' if self.num_held == 1 else 'are'} held."
-            if self.num_held
-            else ""
-        )
+        size, held = counted(self.num_judged, "free number"), ""
+        if self.num_held:
+            num, is_ = counted(self.num_held, "number"), "is" if self.num_held == 1 else "are"
+            held = f" Beside them {num} on the end of the range {is_} held."
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
-            return say("fit.near_estimate", rank=self.rank, size=size, along=along, held=held)
+            return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
-            law = (
-                ""
-                if self.rank is None
-                else f"The law of the data changes with all of {size} near this estimate. "
-            )
-            return (
-                f"{law}These rows leave some of them open: {self.note}.{held}"
-                if law
-                else f"These rows leave some of {size} open: {self.note}.{held}"
-            )
-        return f"Near this estimate the data tell all of {size} apart.{held}"
+            law = "" if self.rank is None else say("fit.changes_with_all", size=size)
+            of = "them" if law else size
+            return f"{law}These rows leave some of {of} open: {self.note}.{held}"
+        return f"Near this estimate the rows determine all of {size}.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
@@ -197,10 +178,8 @@ def locally(subject: Subject) -> Local | None:
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
     if information is not None:
-        rank, entries = (
-            information.rank,
-            information.null_directions[0].names if information.null_directions else (),
-        )
+        rank, null = information.rank, information.null_directions
+        entries = null[0].names if null else ()
     held = max(0, fit.num_parameters - num_judged)
     return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
 
@@ -252,12 +231,8 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
     """Yield the model in equations and tables; here site by site."""
     fit, program = subject.fit, subject.program
     if program is None:
-        return [
-            Table(
-                ("parameter", "size"),
-                [[name, shape_text(value.shape)] for name, value in fit.params.items()],
-            )
-        ]
+        rows = [[name, shape_text(value.shape)] for name, value in fit.params.items()]
+        return [Table(("parameter", "size"), rows)]
     rows = []
     for stem, members in stems(program.sites).items():
         site = program.site(members[0])
@@ -269,18 +244,13 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         role = "factor" if site.law == "Unit" else role
         if site.kind == "latent":
             bits = site.shape[-1] if site.law == "BinaryVector" else 0
-            role = (
-                f"latent, {bits} bits"
-                if bits
-                else f"latent, {site.num_values:,} values"
-                if site.num_values
-                else "latent"
-            )
+            values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
+            role = f"latent, {bits} bits" if bits else values
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
         rows.append([many, role, site.law, size])
-    return [Table(("site", "what it is", "law", "size"), rows)]
+    return [Table(("site", "what it is", "distribution", "size"), rows)]
 
 
 @functools.singledispatch
@@ -333,15 +303,15 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     found = subject.estimates
     level = f"{100 * found.level:g} %"
     yield Paragraph(
-        f"With {level} intervals from {found.source}."
+        f"{level} intervals, by {found.source}."
         if found.source
         else f"Without intervals: {found.note}."
     )
     if found.source and any(np.isnan(row.low) for row in found.rows):
-        yield Paragraph(say("fit.entries_without"))
+        yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
-        yield Paragraph(say("fit.what_takes"))
+        yield Paragraph(say("fit.open_entries_note"))
     if found.source:
         yield picture(
             lambda: plot_estimates(found), "estimates and their intervals, a panel a site"
@@ -354,14 +324,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     rows = []
     for site in found.sites:
         every = found.of(site)
-        entries = tuple(
-            entry
-            for entry in every
-            if not (entry.value == 0 and found.source and np.isnan(entry.low))
-        )
-        numbers = np.array(
-            [(entry.value, entry.error, entry.low, entry.high) for entry in entries[:MOST_ENTRIES]]
-        ).reshape(-1, 4)
+        is_held = [e.value == 0 and bool(found.source) and bool(np.isnan(e.low)) for e in every]
+        entries = [entry for entry, held in zip(every, is_held, strict=True) if not held]
+        shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
+        numbers = np.array(shown).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
         rows += [
             [entry.name, *texts]
@@ -370,28 +336,68 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
             size = shape_text(subject.fit.params[site].shape)
-            rest = (
-                f"... and {len(entries) - MOST_ENTRIES:,} more of {site} ({size}), from"
-                f" {values.min():.4g} to {values.max():.4g}"
-            )
+            many, ends = f"{len(entries) - MOST_ENTRIES:,}", (values.min(), values.max())
+            rest = f"... and {many} more of {site} ({size}), from {ends[0]:.4g} to {ends[1]:.4g}"
             rows.append([rest, *[""] * (len(head) - 1)])
         if len(entries) < len(every):
-            rows.append(
-                [
-                    (
-                        f"... {len(every) - len(entries):,} others of {site} are zero, and are held"
-                        " there"
-                    ),
-                    *[""] * (len(head) - 1),
-                ]
-            )
+            rest = say("fit.zeros", many=len(every) - len(entries), site=site)
+            rows.append([rest, *[""] * (len(head) - 1)])
     yield Table(head, rows)
 
 
-def cut_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], most: int, which: str = "first"
-) -> Iterator[Part]:
+def cut(table: Table, most: int, which: str = "first") -> Iterator[Part]:
     """A table of at most so many lines, and how many there are."""
-    yield Table(head, rows[:most])
-    if len(rows) > most:
-        yield Note(f"The {which} {most} of {len(rows):,} are shown.")
+    yield replace(table, rows=table.rows[:most])
+    if len(table.rows) > most:
+        yield Note(f"The {which} {most} of {len(table.rows):,} are shown.")
+
+
+def profile_text(names: Sequence[str], profile: Iterable[float]) -> str:
+    """Attributes that a row of a profile has."""
+    has = [name for name, bit in zip(names, profile, strict=True) if bit]
+    return "none" if not has else "all" if len(has) == len(names) else ", ".join(has)
+
+
+# -------------------------------------------------------------------- what may be refused
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why something was not worked out."""
+
+    reason: str
+
+
+def tried(ask: Callable[[], T]) -> T | Refused:
+    """Return an answer, or why it was refused."""
+    try:
+        return ask()
+    except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program
+        return Refused(str(reason).rstrip("."))  # without second derivatives
+
+
+def without_rows(subject: Subject) -> Refused | None:
+    """Why what needs all rows of the fit is not worked out; None where they are there."""
+    if subject.data is None:
+        return Refused("it needs the data")
+    is_part = subject.num_sampled is not None
+    return Refused(NEEDS_ALL.replace("they need", "it needs")) if is_part else None
+
+
+def of_rows(subject: Subject, ask: Callable[[Fit, Any], T]) -> T | Refused:
+    """Return the answer to a question about the fit and all of its rows."""
+    without = without_rows(subject)
+    return tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+
+
+def told(
+    subject: Subject,
+    ask: Callable[[Subject], T | Refused],
+    tell: Callable[[Subject, T], Iterable[Part]],
+    words: str = "Not worked out: {reason}.",
+) -> Iterable[Part]:
+    """Parts that tell the answer to a question, or why there is none."""
+    found = subject.once(ask)
+    if isinstance(found, Refused):
+        return [Note(words.format(reason=found.reason))]
+    return tell(subject, found)

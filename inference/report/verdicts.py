@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import with_names
+from inference.fitting.columns import with_names
 from inference.fitting.repr import rows_in_words
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
@@ -18,16 +18,10 @@ from inference.report.latent_use import LatentUse, certainty, classified_in_word
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
 from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
-from inference.report.words import entry, finding, listed, say, verdict_of
-from ppl_models.parts.repr import counted
+from inference.report.words import entry, finding, percent, say, verdict_of
+from ppl_models.parts.repr import counted, listed
 
-LIMITS = (
-    "max_iterations",
-    "max_sweeps",
-    "max_epochs",
-    "num_steps",
-    "num_draws",
-)  # of engines: what lets them run on
+LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines
 RARE = 0.01  # share of rows below which a latent is hardly ever on
 SAME = 0.95  # correlation of the chances of two latents that say the same
 MOST_COMPARED = 60  # latents whose chances are compared
@@ -49,7 +43,7 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
         f" {counted(fit.num_parameters, 'free number')}."
     )
-    step = say("fit.compare_what")
+    step = say("fit.comparison_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
 
@@ -60,61 +54,28 @@ def what_was_fitted(words: str) -> Finding:
 
 def on_convergence(subject: Subject) -> Finding:
     """Did the fit converge, and did other starts end there too?"""
-    fit = subject.fit
-    words = fit.restarts.text()
+    fit, restarts, longer = subject.fit, subject.fit.restarts, _longer(subject)
     if not fit.converged and fit.draws is not None:
-        step = f"Read nothing from these draws yet: {_longer(subject)}."
-        return finding(
-            "fit.convergence.refused",
-            value="; ".join(fit.warnings[:2]) or "the draws have not settled",
-            step=step,
-        )
+        value = "; ".join(fit.warnings[:2]) or "the draws have not settled"
+        return finding("fit.convergence.refused", value=value, longer=longer)
     rest, near = _rest_in_words(subject)
-    if not fit.converged and near:
-        return finding(
-            "fit.convergence.nearly_stopped",
-            num_iterations=fit.num_iterations,
-            rest=rest,
-            words=words,
-        )
+    word = f"{rest} " if rest else ""
+    values: dict[str, Any] = {"words": restarts.text(), "rest": rest, "word": word}
     if not fit.converged:
-        step = say("fit.let_fit", longer=_longer(subject))
-        return finding(
-            "fit.convergence.stopped_after",
-            num_iterations=fit.num_iterations,
-            word=f"{rest} " if rest else "",
-            words=words,
-            step=step,
-        )
-    if fit.restarts.faults:
-        step = say("fit.read_nothing")
-        return finding("fit.convergence.ended_estimate", words=words, step=step)
-    alone = (
-        fit.restarts.optimum is not None
-        and fit.restarts.num_ended > 1
-        and fit.restarts.num_reached == 1
-    )
-    step = say("fit.fit_again") if alone else ""
+        kind, values["num_iterations"] = "nearly" if near else "stopped", fit.num_iterations
+        return finding(f"fit.convergence.{kind}", longer=longer, **values)
+    if restarts.faults:
+        return finding("fit.convergence.degenerate", **values)
+    alone = restarts.optimum is not None and restarts.num_ended > 1 and restarts.num_reached == 1
+    step = say("fit.starts_step") if alone else ""
     if rest and not near:
-        step = (
-            "Fit again with a smaller tolerance, such as"
-            f" {type(fit.method).__name__}(tolerance=1e-12)."
-            if hasattr(fit.method, "tolerance")
-            else step
-        )
-        return finding("fit.convergence.came_rest", rest=rest, words=words, step=step)
-    if fit.restarts.is_ambiguous:
-        step = say("fit.compare_estimates")
-        return finding(
-            "fit.convergence.yes_but", word=f"{rest} " if rest else "", words=words, step=step
-        )
-    return finding(
-        "fit.convergence.all",
-        mark="care" if alone else "good",
-        word=f"{rest} " if rest else "",
-        words=words,
-        step=step,
-    )
+        engine = type(fit.method).__name__
+        smaller = say("fit.smaller_tolerance", engine=engine)
+        step = smaller if hasattr(fit.method, "tolerance") else step
+        return finding("fit.convergence.doubtful", step=step, **values)
+    if restarts.is_ambiguous:
+        return finding("fit.convergence.ambiguous", **values)
+    return finding("fit.convergence.all", mark="care" if alone else "good", step=step, **values)
 
 
 def _rest_in_words(subject: Subject) -> tuple[str, bool]:
@@ -131,15 +92,9 @@ def _rest_in_words(subject: Subject) -> tuple[str, bool]:
         return "", False
     farthest, name = rest.largest
     if farthest < NEAR:
-        return (
-            (say("fit.slope_curvature_say", max=max(farthest, 0.001))),
-            True,
-        )
-    entry = with_names(fit, name, subject.names)
-    return (
-        (say("fit.slope_curvature", objective=rest.objective, entry=entry, farthest=farthest)),
-        False,
-    )
+        return say("fit.distance_near", max=max(farthest, 0.001)), True
+    values = {"entry": with_names(fit, name, subject.names), "farthest": farthest}
+    return say("fit.distance_far", objective=rest.objective, **values), False
 
 
 def _longer(subject: Subject) -> str:
@@ -157,45 +112,38 @@ def record_of(subject: Subject) -> dict[str, Any]:
 
 def on_determination(subject: Subject) -> Finding:
     """Return whether the data determine the parameters, by theorems, rank or errors."""
-    record = record_of(subject)
-    local = subject.once(locally)
-    held = (
-        ""
-        if local is None or not local.num_held
-        else (
-            f" {counted(local.num_held, 'number')} on the end of"
-            f" {'its' if local.num_held == 1 else 'their'} range"
-            f" {'is' if local.num_held == 1 else 'are'} held there."
-        )
-    )
+    record, local, held = record_of(subject), subject.once(locally), ""
+    if local is not None and local.num_held:
+        its, is_ = ("its", "is") if local.num_held == 1 else ("their", "are")
+        num = counted(local.num_held, "number")
+        held = f" {num} on the end of {its} range {is_} held there."
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = "" if mark == "good" else say("fit.do_interpret")
-        return beside_rows(
-            subject, finding("fit.determination.all", mark=mark, words=words, step=step), theory
-        )
+        step = "" if mark == "good" else say("fit.identifiability_step")
+        found = finding("fit.determination.all", mark=mark, words=words, step=step)
+        return beside_rows(subject, found, theory)
     if "is_full_rank" not in record:
         if local is not None and (local.num_open or local.is_flat):
-            return beside_rows(subject, finding("fit.determination.all_2"), "")
+            return beside_rows(subject, finding("fit.determination.no_finding"), "")
         if local is not None:
-            return finding("fit.determination.yes_near_estimate", held=held)
+            return finding("fit.determination.standard_errors", held=held)
         if subject.fit.draws is not None:
-            return finding("fit.determination.posterior_draws")
-        return finding("fit.determination.was_decided")
+            return finding("fit.determination.draws")
+        return finding("fit.determination.unknown")
     if not record["is_full_rank"] and "why" in record:
         return finding("fit.determination.refused", record=record["why"], record_2=record["remedy"])
     if not record["is_full_rank"]:
         named = _named(subject, record["null_directions"][0]["coefficients"])
-        words = say("fit.some_estimates", named=named)
-        return finding("fit.determination.fit_fewer", words=words)
+        words = say("fit.directions_open", named=named)
+        return finding("fit.determination.undetermined", words=words)
     weakest = record.get("information", record).get("weakest")
     if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = say("fit.hardly_law", subject=_named(subject, weakest["coefficients"]))
-        return finding("fit.determination.do_interpret", words=words)
+        words = say("fit.directions_weak", subject=_named(subject, weakest["coefficients"]))
+        return finding("fit.determination.open_entries", words=words)
     if subject.data is not None and subject.estimates.is_flat:
-        words = say("fit.perhaps_law", note=subject.estimates.note)
-        return finding("fit.determination.read_single", words=words)
-    return finding("fit.determination.yes_near", held=held)
+        words = say("fit.directions_unsure", note=subject.estimates.note)
+        return finding("fit.determination.flat", words=words)
+    return finding("fit.determination.local", held=held)
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
@@ -209,13 +157,8 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     local, fit = subject.once(locally), subject.fit
     seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
     if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = say("fit.whether_these", seen=seen, size=size, theory=theory)
-        return Finding(
-            "care",
-            finding.question,
-            words,
-            "Take more rows, or a model of fewer numbers, before single estimates are read.",
-        )
+        words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
+        return Finding("care", finding.question, words, say("fit.more_rows"))
     if local is None:
         return finding
     if finding.mark == "bad" and (local.num_open or local.is_flat):
@@ -223,20 +166,15 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
         words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
-        step = say("fit.read_single")
+        step = say("fit.undetermined_step")
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
-        step = "Read no single number without an interval; let the fit run on, or ask for less."
-        words = (
-            f"Not at this estimate: {with_names(subject.fit, local.note, subject.names)}. {theory}"
-        )
+        note = with_names(fit, local.note, subject.names)
+        words, step = f"Not at this estimate: {note}. {theory}", say("fit.no_interval")
         return Finding("care", finding.question, words.strip(), finding.step or step)
     if finding.mark == "good":
         return finding
-    near = (
-        f"{with_names(fit, local.text(), subject.names)} Other solutions, if there are any, are"
-        " elsewhere."
-    )
+    near = f"{with_names(fit, local.text(), subject.names)} {say('fit.elsewhere')}"
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
@@ -253,41 +191,24 @@ def on_latents(subject: Subject) -> Finding | None:
     parts = [_on_values(use, found) if use.is_choice else _on_bits(use) for use in uses]
     steps = list(dict.fromkeys(step for _, step in parts if step))
     mark = "bad" if found is not None and found.worthless else "care" if steps else "good"
-    return finding(
-        "fit.latents.all",
-        mark=mark,
-        words=" ".join((words for words, _ in parts)),
-        step=" ".join(steps),
-    )
+    words, step = " ".join(said for said, _ in parts), " ".join(steps)
+    return finding("fit.latents.all", mark=mark, words=words, step=step)
 
 
 def _on_bits(use: LatentUse) -> tuple[str, str]:
     """Latents that are on or off: words, and a step where there is something to do."""
     shares, unsure, names = use.shares, use.unsure, [f"{use.site}[{label}]" for label in use.labels]
-    idle = [
-        name for name, share in zip(names, shares, strict=True) if not RARE <= share <= 1 - RARE
-    ]
+    idle = [name for name, on in zip(names, shares, strict=True) if not RARE <= on <= 1 - RARE]
     twins = _twins(use, names)
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
-    on = " to ".join(dict.fromkeys([_percent(shares.min()), _percent(shares.max())]))
-    words = [
-        say("fit.them_average", site=use.site, on=on, unit=use.unit, mean=_percent(unsure.mean()))
-    ]
+    on = " to ".join(dict.fromkeys([percent(shares.min()), percent(shares.max())]))
+    mean = percent(unsure.mean())
+    words = [say("fit.latent_shares", site=use.site, on=on, unit=use.unit, mean=mean)]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
     words += [f"In most of them that is open for {listed(vague)}."] if vague else []
-    step = (
-        "Fit fewer latents: some hardly ever change, or say what another one says."
-        if idle or twins
-        else ""
-    )
-    return " ".join(words), step or (
-        f"Do not report single {use.unit}s on {listed(vague)}." if vague else ""
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    step = f"Do not report single {use.unit}s on {listed(vague)}." if vague else ""
+    return " ".join(words), say("fit.fewer_latents") if idle or twins else step
 
 
 def _twins(use: LatentUse, names: Sequence[str]) -> list[str]:
@@ -306,46 +227,31 @@ def _on_values(use: LatentUse, found: ClassAccuracy | None) -> tuple[str, str]:
     """A latent with several values, of which each row has one."""
     sure, most = float(use.on.max(-1).mean()), use.on.argmax(-1)
     empty = [label for k, label in enumerate(use.labels) if not (most == k).any()]
-    words = say("fit.expected_classified", site=use.site, sure=_percent(sure), unit=use.unit)
+    words = say("fit.accuracy", site=use.site, sure=percent(sure), unit=use.unit)
     if found is not None:
         sure, words = found.accuracy, f"{use.site}: {classified_in_words(found, use.unit)}"
     words += f" No {use.unit} most probably has the value {listed(empty)}." if empty else ""
     if found is not None and found.worthless:
-        return (
-            words,
-            (say("fit.fit_fewer", site=use.site, unit=use.unit)),
-        )
+        return words, say("fit.categories_step", site=use.site, unit=use.unit)
     if empty:
         return words, f"Fit fewer values of {use.site}: some are nowhere the most probable."
-    return (
-        words,
-        (say("fit.do_report", unit=use.unit, site=use.site) if sure < LEAST_RIGHT else ""),
-    )
+    is_unsure = sure < LEAST_RIGHT
+    return words, say("fit.classification_step", unit=use.unit, site=use.site) if is_unsure else ""
 
 
 def on_prediction(subject: Subject) -> Finding:
     """Are data drawn from the fit like the data?"""
     if subject.fit.row_weights is not None:
-        return finding("fit.prediction.worked_out")
+        return finding("fit.prediction.weighted")
     if subject.data is None:
-        return finding("fit.prediction.was_looked")
+        return finding("fit.prediction.unknown")
     checks = subject.once(checks_of)
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
-    if off is not None:
-        at = f"Of {off}: " if len(checks) > 1 else ""
-        return finding(
-            "fit.prediction.everything",
-            at=at,
-            departures_in_words=departures_in_words(
-                checks[off], column_names(subject.fit, checks[off])
-            ),
-            step=remedy_of(found[off]),
-        )
-    name = max(checks, key=lambda name: len(checks[name].observed))
+    name = max(checks, key=lambda name: len(checks[name].observed)) if off is None else off
     words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
-    return finding(
-        "fit.prediction.all",
-        mark="good" if len(checks[name].observed) >= LEAST_ROWS else "",
-        words=words,
-    )
+    if off is not None:
+        at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off])
+        return finding("fit.prediction.misfit", at=at, words=words, step=step)
+    mark = "good" if len(checks[name].observed) >= LEAST_ROWS else ""
+    return finding("fit.prediction.all", mark=mark, words=words)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from inference.report.parts import Finding, Verdict
-
-MOST_LISTED = 8
 
 
 @functools.cache
@@ -59,12 +57,6 @@ def verdict_of(
     findings = tuple(found for found in asked if found is not None)
     steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
     return Verdict(findings, steps or (nothing,), answer, about)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names in a row, the first few of many."""
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def percent(share: float) -> str:

@@ -7,9 +7,6 @@ from inference.selection.attribute_groups import (
 )
 from inference.selection.attribute_laws import compare_roots as compare_roots
 from inference.selection.choice_spread import repeat_choice as repeat_choice
-from inference.selection.conditional_independence import (
-    conditional_independence as conditional_independence,
-)
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
     HeldOut as HeldOut,
@@ -20,7 +17,11 @@ from inference.selection.dimension import (
     SpectralRatio as SpectralRatio,
     select_dimension as select_dimension,
 )
-from inference.selection.discriminator import Discriminator as Discriminator
+from inference.selection.discriminator import (
+    Discriminator as Discriminator,
+    conditional_independence as conditional_independence,
+    total_correlation as total_correlation,
+)
 from inference.selection.factorization_criteria import (
     compare_criteria as compare_criteria,
     fit_grid as fit_grid,
@@ -40,7 +41,6 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
-from inference.selection.total_correlation import total_correlation as total_correlation
 from ppl_models.parts.surface import promised as _promised
 
 __dir__ = _promised(__name__)

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,10 +55,10 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from inference.base.drawing import Answer, draw
+from inference.base.frames import pd
 from inference.engines.em import EM
-from inference.fitting.columns import checked_as_fitted
+from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.fit import fit as fitted
-from inference.fitting.names import labels_of
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
 from inference.identifiability.scores import row_scores
@@ -70,10 +70,6 @@ from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
@@ -93,9 +89,9 @@ class GroupComparison(Answer):
             answers do not determine them.
         p_value: of equal shares of an attribute in all groups, (K,); p_adjusted: by Holm.
         profiles: (C, K) of 0 and 1; shares: of each in each group, (G, C).
-        statistic, degrees, p_law: likelihood ratio of one law for all groups.
-        bic_gain: by how much BIC rises if all groups get one law; above 0 speaks for laws of their
-            own.
+        statistic, degrees, p_law: likelihood ratio of one distribution for all groups.
+        bic_gain: by how much BIC rises if all groups get one distribution; above 0 speaks for
+            distributions of their own.
     """
 
     groups: tuple[str, ...]
@@ -120,8 +116,6 @@ class GroupComparison(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line an attribute: its share in each group, and the p-value of no difference."""
-        import pandas as pd
-
         columns: dict[str, Any] = {}
         for g, group in enumerate(self.groups):
             columns |= {group: self.mastery[g], f"error, {group}": self.errors[g]}
@@ -171,10 +165,6 @@ class GroupComparison(Answer):
             + ".",
         )
 
-    def text(self) -> str:
-        """Return headline and sentences."""
-        return " ".join((self.headline, *self.sentences))
-
     def _shares(self, k: int) -> str:
         return ", ".join(
             f"{group} {100 * self.mastery[g, k]:.0f} %" for g, group in enumerate(self.groups)
@@ -208,8 +198,6 @@ class ItemTests(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line an item."""
-        import pandas as pd
-
         names = [field.name for field in fields(self) if field.name != "items"]
         return pd.DataFrame(
             {name: getattr(self, name) for name in names}, index=pd.Index(self.items, name="item")
@@ -233,10 +221,6 @@ class ItemTests(Answer):
     def sentences(self) -> tuple[str, ...]:
         """Next step, in a sentence."""
         return (AGAINST_OTHERS,) if self.different else ()
-
-    def text(self) -> str:
-        """Return headline and sentences."""
-        return " ".join((self.headline, *self.sentences))
 
 
 class ItemScores(ItemTests):
@@ -305,12 +289,8 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
     free = information.estimate.clone().requires_grad_()
     with torch.enable_grad():
         params = information.coordinates.params(free)
-        shares = torch.stack(
-            [
-                root.distribution(structure.law_of(params, g)).log_prob(profiles).exp()
-                for g in range(len(labels))
-            ]
-        )  # (G, C)
+        laws = [root.distribution(structure.law_of(params, g)) for g in range(len(labels))]
+        shares = torch.stack([law.log_prob(profiles).exp() for law in laws])  # (G, C)
         mastery = shares @ profiles
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in mastery.ravel()]
@@ -320,14 +300,8 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
     p_value = np.full(size, np.nan)
     for k in np.flatnonzero(~np.isnan(errors).any(0)):
         contrasts, gaps = slopes[1:, k] - slopes[0, k], (mastery[1:, k] - mastery[0, k]).detach()
-        p_value[k] = chi2.sf(
-            float(
-                gaps
-                @ torch.linalg.pinv(contrasts @ covariance @ contrasts.mT, hermitian=True)
-                @ gaps
-            ),
-            len(labels) - 1,
-        )
+        inverse = torch.linalg.pinv(contrasts @ covariance @ contrasts.mT, hermitian=True)
+        p_value[k] = chi2.sf(float(gaps @ inverse @ gaps), len(labels) - 1)
     items, number = model.split(table)
     counts = np.array([int((number == g).sum()) for g in range(len(labels))])
     weights = torch.as_tensor(counts / counts.sum())
@@ -337,10 +311,8 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
     }
     with quiet():  # versions of items that a group never answers are no surprise here
         same = fitted(model.of_versions(), items, EM(tolerance=1e-9), init=start)
-    statistic, degrees = (
-        max(0.0, 2 * (fit.log_likelihood - same.log_likelihood)),
-        (len(labels) - 1) * root.num_free,
-    )
+    statistic = max(0.0, 2 * (fit.log_likelihood - same.log_likelihood))
+    degrees = (len(labels) - 1) * root.num_free
     names = tuple(str(name) for name in labels_of(fit, "attribute", size))
     return GroupComparison(
         labels,
@@ -387,10 +359,8 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
             for matrix in (information.matrix, scores.mT @ scores):
                 more, less = (_quadratic(scores.sum(0), matrix, sums) for sums in (apart, common))
                 if more is not None and less is not None:
-                    statistic[place], degrees[place] = (
-                        max(0.0, more[0] - less[0]),
-                        more[1] - less[1],
-                    )
+                    statistic[place] = max(0.0, more[0] - less[0])
+                    degrees[place] = more[1] - less[1]
                     break
     p_value = np.where(degrees > 0, chi2.sf(statistic, np.maximum(degrees, 1)), np.nan)
     labels = model.model.item_names or tuple(str(j) for j in range(model.num_items))
@@ -472,20 +442,9 @@ def differential_items(
         )
         versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
-    table = np.array(columns)
-    statistic, degrees, p_value, uniform, uniform_p, non_uniform, non_uniform_p, effect = table.T
-    return DifferentialItems(
-        tuple(names[j] for j in chosen),
-        statistic,
-        degrees,
-        p_value,
-        holm(p_value),
-        uniform,
-        uniform_p,
-        non_uniform,
-        non_uniform_p,
-        effect,
-    )
+    statistic, degrees, p_value, *others = np.array(columns).T
+    labels = tuple(names[j] for j in chosen)
+    return DifferentialItems(labels, statistic, degrees, p_value, holm(p_value), *others)
 
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
@@ -504,7 +463,7 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
 
 
 def spread_params(model: Any, freed: Any, params: Params) -> Params:
-    """Parameters of the same law with more items free: their versions begin alike."""
+    """Parameters of the same distribution with more items free: their versions begin alike."""
     before = {version: v for v, version in enumerate(model.versions)}
     places = [before.get(version, before.get((version[0], None), 0)) for version in freed.versions]
     layer, roots = model.layer(), model.model.root_law().sites()
@@ -538,15 +497,9 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     model = again.structure.model
     layer = model.layer()
     loadings = again.params[layer.loadings]
-    used = (
-        (layer.graph[versions[0]] if layer.graph is not None else loadings[versions[0]] != 0)
-        .nonzero()
-        .ravel()
-        .tolist()
-    )
-    profiles = torch.cartesian_prod(
-        *[torch.tensor([0.0, 1.0], dtype=loadings.dtype)] * layer.num_parents
-    ).reshape(-1, layer.num_parents)
+    graph = loadings != 0 if layer.graph is None else layer.graph
+    used = graph[versions[0]].nonzero().ravel().tolist()
+    profiles = binary_configurations(layer.num_parents, loadings.dtype)
     expected = model.expected_responses(again.params, profiles)[:, versions]
     effect = float((expected.amax(-1) - expected.amin(-1)).max())
     walds = [np.nan] * 4
@@ -564,14 +517,8 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
         rise = [{f"{layer.loadings}[{v},{t}]": 1.0} for t in used for v in versions]
         size = len(versions)
         walds[:2] = _wald(errors, [_less(level[i], level[0]) for i in range(1, size)])
-        walds[2:] = _wald(
-            errors,
-            [
-                _less(rise[k * size + i], rise[k * size])
-                for k in range(len(used))
-                for i in range(1, size)
-            ],
-        )
+        firsts = [(k * size, i) for k in range(len(used)) for i in range(1, size)]
+        walds[2:] = _wald(errors, [_less(rise[k + i], rise[k]) for k, i in firsts])
     return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect)
 
 

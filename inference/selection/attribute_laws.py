@@ -2,9 +2,10 @@ r"""Likelihood-ratio tests of nested distributions of the attributes.
 
 Beside AIC, BIC and the prediction of unseen rows.
 
-The items stay as they are; the laws differ. Of two nested ones with maxima :math:`\ell_0 \le
-\ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its law under the smaller one is :math:`\chi^2`
-with the difference in free parameters only if the smaller one lies *inside* the larger one:
+The items stay as they are; the distributions differ. Of two nested ones with maxima :math:`\ell_0
+\le \ell_1` the ratio is :math:`2 (\ell_1 - \ell_0)`. Its distribution under the smaller one is
+:math:`\chi^2` with the difference in free parameters only if the smaller one lies *inside* the
+larger one:
 
 Independent attributes, or a graph, in all profiles; a graph in a larger graph
     Inside while every profile has a positive probability; with profiles so rare that some are
@@ -17,9 +18,9 @@ Independent attributes in a trait
     Never: all slopes are then zero, where the likelihood has no slope in them (only products of two
     slopes matter).
 
-Elsewhere the ratio is held against those of data sets drawn from the smaller law, with items and
-law estimated anew in each (:func:`inference.selection.likelihood_ratio_test`). The table says which
-was done.
+Elsewhere the ratio is held against those of data sets drawn from the smaller distribution, with
+items and distribution estimated anew in each (:func:`inference.selection.likelihood_ratio_test`).
+The table says which was done.
 
 Source: S. G. Self and K.-Y. Liang (1987), doi:10.1080/01621459.1987.10478472 (parameters on an
 edge); J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (a hierarchy tested by the
@@ -28,15 +29,17 @@ bootstrap); J. de la Torre and J. A. Douglas (2004), doi:10.1007/BF02295640.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.comparison import Comparison, compare
 from inference.engines.em import EM
 from inference.fitting.fit import fit as fit_again
@@ -44,6 +47,7 @@ from inference.fitting.result import Fit
 from inference.inspection.attributes import attribute_model
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
+from inference.selection.factorization_criteria import aic
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test, loosened
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.attribute_law import AttributeLaw, Independent
@@ -55,27 +59,23 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14
-LEAST_ROWS = 5.0  # expected of a profile, for the chi-square law
+LEAST_ROWS = 5.0  # expected of a profile, for the chi-square distribution
 FLAT_SLOPE = 0.1  # of a trait, that counts as zero
-GUESSED = 10_000  # latents drawn to start a larger law from a smaller one
+GUESSED = 10_000  # latents drawn to start a larger distribution from a smaller one
 NAMES = {"HigherOrder": "higher-order"}
 
 
 @dataclass(frozen=True)
 class RootTest:
-    """One law against a larger one that contains it.
+    """One distribution against a larger one that contains it.
 
     Args:
         small, large: names.
         ratio: twice the gain in log-likelihood; degrees: free parameters more.
-        p_value: of the smaller law; NaN where the chi-square law does not hold and no data sets
-            were drawn.
+        p_value: of the smaller distribution; NaN where the chi-square distribution does not hold
+            and no data sets were drawn.
         law: "chi-square", "bootstrap" or "none".
         reason: why not chi-square; empty where it is.
         bootstrap: the replicates; None without.
@@ -97,8 +97,8 @@ class RootComparison:
     """Laws of the attributes side by side.
 
     Args:
-        fits: by name of the law, the fewest parameters first.
-        tests: each law against the next larger ones that contain it.
+        fits: by name of the distribution, the fewest parameters first.
+        tests: each distribution against the next larger ones that contain it.
         prediction: the fits by folds, where these were asked for.
     """
 
@@ -111,23 +111,16 @@ class RootComparison:
         """One line a distribution: likelihood, criteria, prediction and test.
 
         Log-likelihood, parameters, AIC, BIC; elpd of unseen rows with the difference to the best
-        and its standard error; and the test against the next larger law that contains it (the first
-        of several; :attr:`tests` has all).
+        and its standard error; and the test against the next larger distribution that contains it
+        (the first of several; :attr:`tests` has all).
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(
-            {
-                name: {
-                    "log_likelihood": fit_k.log_likelihood,
-                    "num_parameters": fit_k.num_parameters,
-                    "aic": 2 * fit_k.num_parameters - 2 * fit_k.log_likelihood,
-                    "bic": fit_k.bic,
-                }
-                for name, fit_k in self.fits.items()
-            }
-        ).T.rename_axis("law of the attributes")
-        frame["num_parameters"] = frame["num_parameters"].astype(int)
+        rows = [
+            (own.log_likelihood, own.num_parameters, aic(own), own.bic)
+            for own in self.fits.values()
+        ]
+        columns = ["log_likelihood", "num_parameters", "aic", "bic"]
+        index = pd.Index(list(self.fits), name="law of the attributes")
+        frame = pd.DataFrame(rows, index, columns)
         if self.prediction is not None:
             frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[
                 ["elpd", "elpd_diff", "diff_se"]
@@ -143,7 +136,7 @@ class RootComparison:
 
     @property
     def best(self) -> str:
-        """The law with the smallest BIC."""
+        """The distribution with the smallest BIC."""
         return min(self.fits, key=lambda name: self.fits[name].bic)
 
     def text(self) -> str:
@@ -180,26 +173,23 @@ def compare_roots(
     """Compare distributions of the attributes: refit each, and test nested ones.
 
     Args:
-        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own law is one of
-            those compared.
+        fit: of a :class:`~ppl_models.LatentAttributeModel`, a point estimate; its own distribution
+            is one of those compared.
         data: the rows it was fitted to, (N, J).
-        roots: the other laws, or laws by name; None for Independent(), HigherOrder() (three
-            attributes or more) and Saturated() (ten or fewer).
-        num_replicates: data sets drawn where the chi-square law does not hold, at most; 0 for none,
-            and no p-value there.
+        roots: the other distributions, or distributions by name; None for Independent(),
+            HigherOrder() (three attributes or more) and Saturated() (ten or fewer).
+        num_replicates: data sets drawn where the chi-square distribution does not hold, at most; 0
+            for none, and no p-value there.
         num_folds: folds by which unseen rows are predicted; 0 for no prediction.
         seed: of the drawing, folds and starts.
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for another model, posterior draws, what is no law or does not fit the
-            attributes, fewer than two laws, more than fourteen attributes, or numbers out of range.
+        ValueError: for another model, posterior draws, what is no distribution or does not fit the
+            attributes, fewer than two distributions, more than fourteen attributes, or numbers out
+            of range.
     """
-    structure = attribute_model(fit, "compare_roots")
-    if fit.draws is not None:
-        raise ValueError(
-            "compare_roots: a point estimate was expected, got posterior draws; fit with EM()"
-        )
+    structure = attribute_model(fit, "compare_roots", point=True)
     size = structure.layers[0].num_parents
     if size > MAX_ATTRIBUTES:
         raise ValueError(
@@ -217,22 +207,15 @@ def compare_roots(
     for small, large in _pairs(fits):
         low, high = fits[small], fits[large]
         reason = _why_not_regular(low, high)
-        ratio, degrees = (
-            max(0.0, 2 * (high.log_likelihood - low.log_likelihood)),
-            high.num_parameters - low.num_parameters,
-        )
+        ratio = max(0.0, 2 * (high.log_likelihood - low.log_likelihood))
+        degrees = high.num_parameters - low.num_parameters
         p_value, law, drawn = math.nan, "none", None
         if not reason:
             p_value, law = float(chi2.sf(ratio, degrees)), "chi-square"
         elif num_replicates:
+            near = _near(low, high, seed)
             drawn = likelihood_ratio_test(
-                low,
-                high,
-                data,
-                num_replicates,
-                seed=seed,
-                progress=progress,
-                refit=_near(low, high, seed),
+                low, high, data, num_replicates, seed=seed, progress=progress, refit=near
             )
             ratio, p_value, law = drawn.statistic, drawn.p_value, "bootstrap"
         tests.append(RootTest(small, large, ratio, degrees, p_value, law, reason, drawn))
@@ -244,7 +227,7 @@ def compare_roots(
 
 
 def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
-    """The laws by name, that of the fit first."""
+    """The distributions by name, that of the fit first."""
     root: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
         roots = [
@@ -258,7 +241,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
         pairs = [("", law) for law in roots]
     else:
         raise ValueError(
-            "compare_roots: roots must be laws such as [Independent(), Saturated()], or laws by"
+            "compare_roots: roots must be distributions such as [Independent(), Saturated()],"
+            " or distributions by"
             f" name, got {roots!r}"
         )
     out: dict[str, AttributeLaw] = {}
@@ -272,7 +256,8 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
         out[plain if not taken else f"{plain} {taken + 1}"] = law
     if len(out) < 2:
         raise ValueError(
-            f"compare_roots: at least two different laws were expected, got {', '.join(out)}"
+            f"compare_roots: at least two different distributions were expected, got"
+            f" {', '.join(out)}"
         )
     return out
 
@@ -313,20 +298,16 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
 
 def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
     """Each law and the larger ones that contain it with none of the others between."""
-    within = {
+    within = [
         (small, large)
-        for small in fits
-        for large in fits
-        if small != large
-        and fits[small].num_parameters < fits[large].num_parameters
+        for small, large in itertools.permutations(fits, 2)
+        if fits[small].num_parameters < fits[large].num_parameters
         and _nested(_root(fits[small]), _root(fits[large]))
-    }
+    ]
     return [
         (small, large)
-        for small in fits
-        for large in fits
-        if (small, large) in within
-        and not any((small, c) in within and (c, large) in within for c in fits)
+        for small, large in within
+        if not any((small, c) in within and (c, large) in within for c in fits)
     ]
 
 
@@ -379,15 +360,12 @@ def _why_not_regular(small: Fit, large: Fit) -> str:
 def _shares(fit: Fit) -> Tensor:
     """Probabilities of all profiles, (2^K,)."""
     root, like = _root(fit), next(iter(fit.params.values()))
-    return (
-        root.distribution(fit.params)
-        .log_prob(binary_configurations(root.num_latents, like.dtype, like.device))
-        .exp()
-    )
+    profiles = binary_configurations(root.num_latents, like.dtype, like.device)
+    return root.distribution(fit.params).log_prob(profiles).exp()
 
 
 def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
-    """Fits of both laws to data drawn from the smaller one, from where they were drawn."""
+    """Fits of both distributions to data drawn from the smaller one, from where they were drawn."""
     lifted = _lifted(small, large, seed)
 
     def again(model: Any, rows: Any) -> Fit:
@@ -400,13 +378,8 @@ def _near(small: Fit, large: Fit, seed: int) -> Callable[[Any, Any], Fit]:
 def _lifted(small: Fit, large: Fit, seed: int) -> Params:
     """Return the larger model's parameters near the smaller one."""
     root, larger = _root(small), _root(large)
-    uniform = torch.rand(
-        1,
-        root.num_latents,
-        GUESSED,
-        generator=torch.Generator().manual_seed(seed),
-        dtype=torch.float64,
-    )
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(1, root.num_latents, GUESSED, generator=generator, dtype=torch.float64)
     law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
     latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
     items = _items_under(small, AttributeStructure(large.model))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inference.acdc.criterion import AcdcResult, acdc
+from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from ppl_models.parts.validation import check_flag, check_number, check_size
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 
@@ -62,8 +59,7 @@ class ChoiceSpread:
         Raises:
             ValueError: for a level outside (0, 1), or a number that no repetition compared.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"loss_band: level must lie between 0 and 1, got {level!r}")
+        check_number("loss_band", "level", level, "lie between 0 and 1", above=0, below=1)
         values = [
             r.loss(num_components, rho)
             for r in self.results
@@ -79,20 +75,12 @@ class ChoiceSpread:
     @property
     def table(self) -> pd.DataFrame:
         """One row a repetition: the choice, what it leaves, and whether to rely on it."""
-        import pandas as pd
-
         rows = []
         for result in self.results:
-            k, finished = result.chosen, result.select().finished
-            rows.append(
-                {
-                    "chosen": k,
-                    "left": result.left[k],
-                    "share_taken": result.shares.get(k, np.nan),
-                    "finished": finished,
-                }
-            )
-        return pd.DataFrame(rows).rename_axis("repetition")
+            k, share = result.chosen, result.shares.get(result.chosen, np.nan)
+            rows.append((k, result.left[k], share, result.select().finished))
+        columns = ["chosen", "left", "share_taken", "finished"]
+        return pd.DataFrame(rows, columns=columns).rename_axis("repetition")
 
 
 def repeat_choice(

@@ -10,8 +10,8 @@ r"""Criteria for the number of latents behind one call, their figures in one tab
   until a first step is not significant.
 - :class:`HeldOut`: log-likelihood of rows the fit has not seen.
 - :class:`ComponentNoise`: ACDC, for mixtures, factorizations, hidden Markov models and options.
-- :class:`LawsAndNumbers`: several laws at once, two penalties, and a check of the noise, for
-  factorizations of counts, mixtures, hidden Markov models and options
+- :class:`LawsAndNumbers`: several distributions at once, two penalties, and a check of the noise,
+  for factorizations of counts, mixtures, hidden Markov models and options
   (:func:`select_components`).
 
 Source of the comparison: S. Lee and Y. Gu (2025), arXiv:2501.01414, supplement (tables S.9 to
@@ -24,11 +24,12 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from inference.base.drawing import Answer, draw
+from inference.base.frames import pd
 from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, check_rank, num_possible_free, singular_values
@@ -37,7 +38,6 @@ from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor, map_tensors
 from inference.selection.growing import grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.order_selection.counting import has_rule
@@ -46,11 +46,9 @@ from inference.selection.order_selection.select_components import check_tables, 
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +77,10 @@ class Study:
 
     def fit(self, model: Any, data: Any) -> Fit:
         """A fit for one size, polished where the model is penalised."""
-        with quiet(
-            StartsWarning
-        ):  # of sizes that are being compared; it stays in the fit's own list
+        with quiet(StartsWarning):  # of sizes under comparison; it stays in the fit's own list
             result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
-        if not any(
-            layer.penalty for layer in structure_of(model).layers
-        ):  # none, or one that the fit chose itself
+        # none, or one that the fit chose itself
+        if not any(layer.penalty for layer in structure_of(model).layers):
             return result
         polished = polish(result, data)
         return replace(polished, seconds=result.seconds + polished.seconds)
@@ -201,11 +196,9 @@ class Selection(Answer):
         """Answer of the rule, or a caution, in sentences."""
         if self.answer is not None:
             return self.answer.sentences
-        depth = (
-            _varying_layer(self.study)[0]
-            if isinstance(self.criterion, SpectralRatio) and self.study is not None
-            else 0
-        )
+        if not isinstance(self.criterion, SpectralRatio) or self.study is None:
+            return ()
+        depth, _ = _varying_layer(self.study)
         words = _above_the_first(depth)
         return (f"{words[0].upper()}{words[1:]}.",) if depth else ()
 
@@ -226,8 +219,6 @@ class Selection(Answer):
         ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it
         contains.
         """
-        import pandas as pd
-
         frame = pd.DataFrame(
             self.columns, index=pd.Index([str(size) for size in self.sizes], name="size")
         )
@@ -320,6 +311,9 @@ class InformationCriterion:
         return _best_of(self, study, columns, self.name, larger=False, fits=fits)
 
 
+RATIOS = ("ratio_statistic", "p_value", "replicates", "negative_ratios")
+
+
 @dataclass(frozen=True)
 class LikelihoodRatio:
     """Bootstrap likelihood-ratio tests from the smallest size up.
@@ -363,18 +357,12 @@ class LikelihoodRatio:
         """Choose the first size whose successor is not significantly better."""
         if any(structure_of(model).local_sites for model in study.models):
             raise ValueError(
-                "LikelihoodRatio: parameters alone were expected, and activities of the rows are "
-                "estimated beside them, which no replicate has: compare by 'rule', by 'acdc', or "
-                "by "
-                "held-out cells"
+                "LikelihoodRatio: parameters alone were expected, and activities of the rows are"
+                " estimated beside them, which no replicate has: compare by 'rule', by 'acdc', or"
+                " by held-out cells"
             )
         fits = study.fits(study.data)
-        columns = _figures(fits)
-        unknown = [math.nan] * len(fits)
-        columns |= {
-            name: list(unknown)
-            for name in ("ratio_statistic", "p_value", "replicates", "negative_ratios")
-        }
+        columns = _figures(fits) | {name: [math.nan] * len(fits) for name in RATIOS}
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
             chosen = any(fit_k.choice is not None for fit_k in (small, large))
@@ -388,18 +376,9 @@ class LikelihoodRatio:
                 study.progress,
                 self._refit(study, small, large, i) if chosen else None,
             )
-            figures = (
-                test.statistic,
-                test.p_value,
-                float(len(test.null)),
-                float(test.num_negative),
-            )
-            for name, value in zip(
-                ("ratio_statistic", "p_value", "replicates", "negative_ratios"),
-                figures,
-                strict=True,
-            ):
-                columns[name][i] = value
+            figures = (test.statistic, test.p_value, len(test.null), test.num_negative)
+            for name, value in zip(RATIOS, figures, strict=True):
+                columns[name][i] = float(value)
             if not test.p_value <= self.level:
                 stop = i
                 break
@@ -493,8 +472,8 @@ class LawsAndNumbers:
     Several distributions and all numbers at once, by two penalties, the noise of the choice
     checked.
 
-    Where a law of a mixture or of options is contradicted the choice is a number of groups, or the
-    number of the grid that comes nearest.
+    Where a distribution of a mixture or of options is contradicted the choice is a number of
+    groups, or the number of the grid that comes nearest.
 
     Args:
         bootstrap: tables of the climb, for factorizations; 6 is enough, 0 for no climb.
@@ -512,12 +491,9 @@ class LawsAndNumbers:
 
     def choose(self, study: Study) -> Selection:
         """Choose by :func:`select_components`, or the number of the grid nearest to its answer."""
-        family, restarts = (
-            study.models[-1],
-            10 if study.num_restarts is None else study.num_restarts,
-        )
+        restarts = 10 if study.num_restarts is None else study.num_restarts
         answer = select_components(
-            family,
+            study.models[-1],
             study.data,
             study.sizes,
             num_restarts=restarts,
@@ -532,16 +508,8 @@ class LawsAndNumbers:
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
-        return Selection(
-            chosen,
-            self,
-            study.sizes,
-            columns,
-            answer.score,
-            False,
-            fits,
-            answer=answer,
-        )
+        decided = (columns, answer.score, False, fits)
+        return Selection(chosen, self, study.sizes, *decided, answer=answer)
 
 
 NAMED: dict[str, Criterion] = {
@@ -615,13 +583,9 @@ def select_dimension(
     checked = problem_of(models[0], data, seed).data
     for model in models:
         check_rank(structure_of(model), problem_of(model, data, seed))
-    chooser = (
-        named
-        or NAMED["rule" if len(sizes) > 1 and _counts_components(models, sizes, method) else "ebic"]
-    )
-    return _decide(
-        chooser, Study(sizes, models, data, checked, method, num_restarts, seed, progress)
-    )
+    has_plain_rule = len(sizes) > 1 and _counts_components(models, sizes, method)
+    study = Study(sizes, models, data, checked, method, num_restarts, seed, progress)
+    return _decide(named or NAMED["rule" if has_plain_rule else "ebic"], study)
 
 
 def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Method | None) -> bool:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inference.acdc.criterion import AcdcResult
+from inference.base.frames import pd
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
@@ -23,10 +24,7 @@ from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.growing import grow_again
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ppl_models.parts.validation import check_number, check_size
 
 
 def fit_grid(
@@ -64,9 +62,8 @@ def fit_grid(
     fits: dict[int, Fit] = {}
     with RichProgress("fits", len(models)) if progress else NoProgress() as bar:
         for k, model in models.items():
-            with (
-                nullcontext() if num_restarts is None else quiet(StartsWarning)
-            ):  # with a number the caller said how hard to look; it stays in the fit's own list
+            # with a number the caller said how hard to look; it stays in the fit's own list
+            with nullcontext() if num_restarts is None else quiet(StartsWarning):
                 fits[k] = fit(model, data, num_restarts=num_restarts, seed=seed)
             bar.update(len(fits), objective=fits[k].objective, active=len(models) - len(fits))
     again, _ = grow_again(list(fits), list(fits.values()), data, seed)
@@ -139,8 +136,8 @@ def parallel_analysis(
             f" shape {x.shape}"
         )
     check_size("parallel_analysis", "num_permutations", num_permutations)
-    if not 0 < quantile < 1:
-        raise ValueError(f"parallel_analysis: quantile must lie between 0 and 1, got {quantile!r}")
+    must = "lie between 0 and 1"
+    check_number("parallel_analysis", "quantile", quantile, must, above=0, below=1)
     counts = bool((x >= 0).all() and (x == np.round(x)).all())
     matrix = "covariance of square roots" if counts else "correlation"
     if counts:
@@ -178,8 +175,6 @@ def compare_criteria(
     Raises:
         ValueError: for no fits.
     """
-    import pandas as pd
-
     if not fits:
         raise ValueError("compare_criteria: fits must not be empty")
     sizes = sorted(fits)

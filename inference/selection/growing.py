@@ -104,15 +104,8 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
         for smaller in (highest, before):
             start = split_start(problem.structure, problem, smaller.params)
             if start is not None:
-                tries.append(
-                    fit(
-                        large.model,
-                        data,
-                        large.method,
-                        init={name: value[0] for name, value in start.items()},
-                        seed=seed,
-                    )
-                )
+                init = {name: value[0] for name, value in start.items()}
+                tries.append(fit(large.model, data, large.method, init=init, seed=seed))
         if max(fit_k.log_likelihood for fit_k in tries) < highest.log_likelihood:
             tries.append(
                 fit(large.model, data, large.method, num_restarts=MORE_STARTS, seed=seed + 1)
@@ -124,6 +117,9 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
         params = {name: torch.cat([row.params[name] for row in rows]) for name in rows[0].params}
         objective = torch.cat([row.objective for row in rows])
         ranking = rank_restarts(problem, params, objective)
+        num_tried = rows[0].num_tried
+        if num_tried is not None:
+            num_tried += len(objective) - len(rows[0].objective)
         restarts = replace(
             best.restarts,
             objective=objective,
@@ -132,11 +128,7 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
             num_iterations=torch.cat([row.num_iterations for row in rows]),
             params=params,
             best=sum(len(row.objective) for row in rows[: tries.index(best)]) + best.restarts.best,
-            num_tried=(
-                None
-                if rows[0].num_tried is None
-                else rows[0].num_tried + len(objective) - len(rows[0].objective)
-            ),
+            num_tried=num_tried,
             optimum=ranking.optimum,
             degenerate=ranking.degenerate,
         )

@@ -1,11 +1,11 @@
 r"""Likelihood-ratio test between two sizes of a model, by the parametric bootstrap.
 
 Under the smaller model the larger one has a latent at weight zero, or a copy of another: the
-parameters lie on the edge and are not identified, so the null law of :math:`2 (\ell_{K+1} -
-\ell_K)` is not chi-square with the difference in parameters. It errs in both directions: a nominal
-5 % test by that law has a size from 0 to 14 % in the cases of ``benchmarks/lrt_size.py``. Instead B
-data sets are drawn from the fit of the smaller size, of the same shape and with the same gaps, both
-sizes are fitted to each, and
+parameters lie on the edge and are not identified, so the null distribution of :math:`2
+(\ell_{K+1} - \ell_K)` is not chi-square with the difference in parameters. It errs in both
+directions: a nominal 5 % test by that distribution has a size from 0 to 14 % in the cases of
+``benchmarks/lrt_size.py``. Instead B data sets are drawn from the fit of the smaller size, of the
+same shape and with the same gaps, both sizes are fitted to each, and
 
 .. math:: p = \frac{1 + \#\{b : LR_b \ge LR\}}{B + 1}.
 
@@ -28,13 +28,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from inference.base.drawing import Answer
+from inference.base.frames import pd
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, Problem, split_start
 from inference.bootstrap import BATCH_ELEMENTS
@@ -47,10 +48,6 @@ from inference.programs.global_state import quiet
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
 LEVEL = 0.05
@@ -91,13 +88,9 @@ class RatioTest(Answer):
                 f"It is open whether the larger size is needed (p = {self.p_value:.3g}): so few"
                 " data sets say too little; draw more (num_replicates=499)."
             )
-        if self.p_value < LEVEL:
-            return (
-                "The larger size describes the data better than chance would make it (p ="
-                f" {self.p_value:.3g})."
-            )
+        better = "better" if self.p_value < LEVEL else "no better"
         return (
-            "The larger size describes the data no better than chance would make it (p ="
+            f"The larger size describes the data {better} than chance would make it (p ="
             f" {self.p_value:.3g})."
         )
 
@@ -129,8 +122,6 @@ class RatioTest(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line: the ratio of the data, those of the data sets drawn, and the p-value."""
-        import pandas as pd
-
         drawn = self.null.numpy()
         line = {
             "ratio": self.statistic,
@@ -191,38 +182,28 @@ def likelihood_ratio_test(
         )
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = _Search(small, large, refit)
-        observed = search.ratios([problems[0].data], [seed], small.params)[0]
-        best = max(observed.large, large.log_likelihood) - max(observed.small, small.log_likelihood)
+        low, high = search.ratios([problems[0].data], [seed], small.params)[0]
+        best = max(high, large.log_likelihood) - max(low, small.log_likelihood)
         statistic = max(0.0, 2 * best)
         at_once = search.at_once(drawn)
         null: list[float] = []
         negative = exceeding = 0
         with RichProgress("bootstrap", num_replicates) if progress else NoProgress() as bar:
             while len(null) < num_replicates and exceeding < stop_after:
-                seeds = range(
-                    seed + len(null) + 1, seed + 1 + min(num_replicates, len(null) + at_once)
-                )
-                sets = [
-                    simulated_like(problems[0], small, replicate_seed) for replicate_seed in seeds
-                ]
-                for pair in search.ratios(sets, list(seeds), small.params):
-                    ratio = 2 * (pair.large - pair.small)
-                    negative += ratio < -SETTLED * max(1.0, abs(pair.small))
+                last = min(num_replicates, len(null) + at_once)
+                seeds = list(range(seed + len(null) + 1, seed + 1 + last))
+                sets = [simulated_like(problems[0], small, b) for b in seeds]
+                for low, high in search.ratios(sets, seeds, small.params):
+                    ratio = 2 * (high - low)
+                    negative += ratio < -SETTLED * max(1.0, abs(low))
                     null.append(max(0.0, ratio))
                     exceeding += null[-1] >= statistic
                     if exceeding == stop_after:
                         break
                 bar.update(len(null), objective=statistic, active=num_replicates - len(null))
-    count = len(null)
+    count, ratios = len(null), torch.tensor(null, dtype=torch.float64)
     p_value = exceeding / count if exceeding >= stop_after else (1 + exceeding) / (count + 1)
-    return RatioTest(
-        statistic,
-        p_value,
-        torch.tensor(null, dtype=torch.float64),
-        exceeding,
-        negative,
-        num_replicates,
-    )
+    return RatioTest(statistic, p_value, ratios, exceeding, negative, num_replicates)
 
 
 def loosened(method: Method | None) -> Method:
@@ -240,12 +221,7 @@ def loosened(method: Method | None) -> Method:
     return method
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Log-likelihoods of both sizes on one data set."""
-
-    small: float
-    large: float
+_Pair = tuple[float, float]  # log-likelihoods of both sizes on one data set
 
 
 @dataclass(frozen=True)
@@ -256,22 +232,17 @@ class _Search:
     large: Fit
     refit: Callable[[Any, Any], Fit] | None
 
-    def method(self, fit_k: Fit) -> Method:
-        return loosened(fit_k.method)
-
     def at_once(self, data: Any) -> int:
         """Data sets that are refitted as one batch."""
-        return (
-            max(1, min(MOST_SETS, BATCH_ELEMENTS // (LARGE_STARTS * data.numel())))
-            if self.batched(data)
-            else 1
-        )
+        if not self.batched(data):
+            return 1
+        return max(1, min(MOST_SETS, BATCH_ELEMENTS // (LARGE_STARTS * data.numel())))
 
     def batched(self, data: Any) -> bool:
         if self.refit is not None or not isinstance(data, Tensor):
             return False
         return all(
-            fits_sets(problem_of(fit_k.model, data, 0), self.method(fit_k))
+            fits_sets(problem_of(fit_k.model, data, 0), loosened(fit_k.method))
             for fit_k in (self.small, self.large)
         )
 
@@ -285,53 +256,45 @@ class _Search:
     def _alone(self, data: Any, seed: int, truth: Params) -> _Pair:
         if self.refit is not None:
             small, large = (self.refit(fit_k.model, data) for fit_k in (self.small, self.large))
-            return _Pair(small.log_likelihood, large.log_likelihood)
+            return small.log_likelihood, large.log_likelihood
         given = self._from(self.small, data, dict(truth), seed)
         small = max((given, self._own(self.small, data, SMALL_STARTS, seed)), key=_objective)
         large = self._own(self.large, data, LARGE_STARTS - 1, seed)
         problem = problem_of(self.large.model, data, seed)
         start = split_start(problem.structure, problem, small.params)
         if start is not None:
-            split = self._from(
-                self.large, data, {name: value[0] for name, value in start.items()}, seed
-            )
+            split = self._from(self.large, data, _part(start, 0), seed)
             large = max((large, split), key=_objective)
         elif LARGE_STARTS > 1:
             large = max((large, self._own(self.large, data, 1, seed + 1)), key=_objective)
         if large.log_likelihood < small.log_likelihood:
-            large = max(
-                (large, self._own(self.large, data, MORE_STARTS, seed + 2)),
-                key=lambda fit_k: fit_k.log_likelihood,
-            )
-        return _Pair(small.log_likelihood, large.log_likelihood)
+            again = self._own(self.large, data, MORE_STARTS, seed + 2)
+            large = max((large, again), key=lambda fit_k: fit_k.log_likelihood)
+        return small.log_likelihood, large.log_likelihood
 
     def _own(self, fit_k: Fit, data: Any, num: int, seed: int) -> Fit:
         """Return the best of short runs from the model's own starts, run to the end.
 
         An engine that is itself a search runs once.
         """
-        method = self.method(fit_k)
+        method = loosened(fit_k.method)
         if not isinstance(method, EM):
             return fit(fit_k.model, data, method, seed=seed)
         short = fit(fit_k.model, data, _short(method), num_restarts=num, seed=seed)
         return self._from(fit_k, data, short.params, seed)
 
     def _from(self, fit_k: Fit, data: Any, params: Params, seed: int) -> Fit:
-        return fit(fit_k.model, data, self.method(fit_k), init=params, seed=seed)
+        return fit(fit_k.model, data, loosened(fit_k.method), init=params, seed=seed)
 
     # ---------------------------------------------------------------- many data sets of layers
 
     def _together(self, sets: Tensor, seeds: list[int], truth: Params) -> list[_Pair]:
-        problems = [
-            problem_of(self.small.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
-        ]
+        problems = self._problems(self.small, sets, seeds)
         drawn = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
         given = {name: value.unsqueeze(0) for name, value in truth.items()}
         starts = [_joined([given, start]) for start in drawn if start is not None]
         small, params = self._best(self.small, problems, starts)
-        problems = [
-            problem_of(self.large.model, rows, seed) for rows, seed in zip(sets, seeds, strict=True)
-        ]
+        problems = self._problems(self.large, sets, seeds)
         starts = []
         for problem, best in zip(problems, params, strict=True):
             split = split_start(problem.structure, problem, best)
@@ -343,55 +306,41 @@ class _Search:
         out = []
         for i, (low, high) in enumerate(zip(small, large, strict=True)):
             if high < low:
-                high = max(
-                    high, self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2).log_likelihood
-                )
-            out.append(_Pair(low, high))
+                again = self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2)
+                high = max(high, again.log_likelihood)
+            out.append((low, high))
         return out
+
+    @staticmethod
+    def _problems(fit_k: Fit, sets: Tensor, seeds: list[int]) -> list[Problem]:
+        pairs = zip(sets, seeds, strict=True)
+        return [problem_of(fit_k.model, rows, seed) for rows, seed in pairs]
 
     def _best(
         self, fit_k: Fit, problems: list[Problem], starts: list[Params]
     ) -> tuple[list[float], list[Params]]:
         """Return log-likelihood and parameters of the best proper optimum of each data set."""
-        method = self.method(fit_k)
+        method = loosened(fit_k.method)
         assert isinstance(method, EM)  # fits_sets said so
-        num, problem, sets = (
-            len(next(iter(starts[0].values()))),
-            problems[0],
-            torch.stack([problem_b.data for problem_b in problems]),
-        )
-        start = _joined(starts)
+        num, problem = len(next(iter(starts[0].values()))), problems[0]
+        sets, start = torch.stack([problem_b.data for problem_b in problems]), _joined(starts)
+        place = torch.arange(len(sets))
         if num > FINALISTS:
             short = fit_sets(problem, _short(method), sets, start)
-            objective = torch.where(short.objective.isnan(), -torch.inf, short.objective).reshape(
-                -1, num
-            )
-            kept = (
-                objective.topk(FINALISTS, 1).indices + num * torch.arange(len(sets)).unsqueeze(1)
-            ).ravel()
-            start, num = {name: value[kept] for name, value in short.params.items()}, FINALISTS
+            top = _known(short.objective).reshape(-1, num).topk(FINALISTS, 1).indices
+            start = _part(short.params, (top + num * place.unsqueeze(1)).ravel())
+            num = FINALISTS
         outcome = fit_sets(problem, method, sets, start)
-        objective = torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).reshape(
-            -1, num
-        )
-        faulty = torch.tensor(
-            [
-                [
-                    bool(
-                        problem_b.structure.degenerate(
-                            problem_b,
-                            {name: value[num * i + r] for name, value in outcome.params.items()},
-                        )
-                    )
-                    for r in range(num)
-                ]
-                for i, problem_b in enumerate(problems)
-            ]
-        )
+        objective = _known(outcome.objective).reshape(-1, num)
+        every = [_part(outcome.params, r) for r in range(num * len(sets))]
+        faults = [
+            bool(problems[r // num].structure.degenerate(problems[r // num], params))
+            for r, params in enumerate(every)
+        ]
+        faulty = torch.tensor(faults).reshape(-1, num)
         objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)
-        best = objective.argmax(1) + num * torch.arange(len(sets))
-        params = [{name: value[b] for name, value in outcome.params.items()} for b in best.tolist()]
-        return outcome.log_likelihood[best].tolist(), params
+        best = objective.argmax(1) + num * place
+        return outcome.log_likelihood[best].tolist(), [every[b] for b in best.tolist()]
 
 
 def _short(method: EM) -> EM:
@@ -400,6 +349,14 @@ def _short(method: EM) -> EM:
 
 def _joined(parts: list[Params]) -> Params:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _part(params: Params, place: Any) -> Params:
+    return {name: value[place] for name, value in params.items()}
+
+
+def _known(objective: Tensor) -> Tensor:
+    return torch.where(objective.isnan(), -torch.inf, objective)
 
 
 def _objective(fit_k: Fit) -> float:
@@ -450,11 +407,5 @@ def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
 
 
 def _equal(part: Tensor, value: Tensor) -> bool:
-    if part.numel() != value.numel():
-        return False
-    return bool(
-        torch.equal(
-            part.double().nan_to_num(nan=-1e300).ravel(),
-            value.double().nan_to_num(nan=-1e300).ravel(),
-        )
-    )
+    one, other = (x.double().nan_to_num(nan=-1e300).ravel() for x in (part, value))
+    return bool(torch.equal(one, other))

@@ -9,20 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.base.structure import Method
 from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
 from inference.programs.program import Params
 from inference.studies.run import run_jobs
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -127,14 +125,8 @@ def overparameterization(
     models = [family(size) for size in sizes]
     seeds = [seed] if method is not None else list(range(seed, seed + num_restarts))
     jobs = [{"model": model, "seed": start_seed} for model in models for start_seed in seeds]
-    done = run_jobs(
-        partial(_starts, data, method, num_restarts, held_out),
-        jobs,
-        folder,
-        workers,
-        scheduler,
-        progress,
-    ).values
+    starts = partial(_starts, data, method, num_restarts, held_out)
+    done = run_jobs(starts, jobs, folder, workers, scheduler, progress).values
     return [
         _row(size, done[i * len(seeds) : (i + 1) * len(seeds)], truth)
         for i, size in enumerate(sizes)
@@ -202,6 +194,4 @@ def _row(size: int, calls: Sequence[dict[str, Any]], truth: Params) -> StudyRow:
 
 def study_frame(rows: Sequence[StudyRow]) -> pd.DataFrame:
     """The rows as a table, one line a size."""
-    import pandas as pd
-
     return pd.DataFrame([asdict(row) for row in rows])

@@ -15,11 +15,12 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from inference.base.frames import pd
 from inference.base.outcome import RowsWarning
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
@@ -28,10 +29,6 @@ from inference.metrics import match_components
 from inference.programs.global_state import quiet
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
 RETURNS = 0.15
@@ -81,18 +78,12 @@ class Reproducibility:
     @property
     def table(self) -> pd.DataFrame:
         """One row a number of components: worst and median error, and how many return."""
-        import pandas as pd
-
         rows = [
-            {
-                "num_components": k,
-                "worst": value.max(),
-                "median": np.median(value),
-                "returning": int((value < RETURNS).sum()),
-            }
+            (k, value.max(), np.median(value), int((value < RETURNS).sum()))
             for k, value in sorted(self.by_component.items())
         ]
-        return pd.DataFrame(rows).set_index("num_components")
+        columns = ["num_components", "worst", "median", "returning"]
+        return pd.DataFrame(rows, columns=columns).set_index("num_components")
 
 
 def reproducibility(

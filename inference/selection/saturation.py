@@ -5,7 +5,7 @@ P_C) - C^* \ge -C^*`, with :math:`C^*` the total correlation of the data. It fal
 components are missing, and stays once there are enough: the smallest C within one standard error of
 the best is chosen, the difference taken row by row. One component is independence, whose cost is 0
 for every row, so it needs no fit. The bound comes from a discriminator
-(:mod:`inference.selection.total_correlation`); it is a bound from below on :math:`C^*`, and so is
+(:mod:`inference.selection.discriminator`); it is a bound from below on :math:`C^*`, and so is
 the held-out cost itself, and the larger of the two counts. Where the cost stays clearly above minus
 that, something is missing that components do not mend: larger networks, or variates that depend on
 each other inside components. Where it falls on and on without a knee, the latent may be continuous.
@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.drawing import draw
+from inference.base.frames import pd
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
 from inference.fitting.fit import fit
@@ -32,16 +33,12 @@ from inference.fitting.result import Fit
 from inference.inspection.classifiers import classifier_structure
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
-from inference.programs.tables import first_tensor, map_tensors
-from inference.selection.discriminator import Discriminator
-from inference.selection.total_correlation import TotalCorrelation, total_correlation
+from inference.selection.discriminator import Discriminator, TotalCorrelation, total_correlation
 from inference.structures.classifiers.train import on_rows
+from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.networks import rows_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_number, check_size, is_integer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @shows_briefly
@@ -81,11 +78,9 @@ class Saturation:
 
         Zero or less: nothing is known to be missing.
         """
-        return (
-            None
-            if self.bound is None
-            else self.costs[self.sizes.index(self.chosen)] + self.bound.estimate
-        )
+        if self.bound is None:
+            return None
+        return self.costs[self.sizes.index(self.chosen)] + self.bound.estimate
 
     @property
     def is_saturated(self) -> bool | None:
@@ -94,11 +89,9 @@ class Saturation:
         None without a bound, or where the fit shows more dependence than the discriminator did,
         which then says nothing.
         """
-        if (
-            self.bound is None
-            or self.gap is None
-            or (self.bound.is_bound and self.gap < -2 * self.bound.error)
-        ):
+        if self.bound is None or self.gap is None:
+            return None
+        if self.bound.is_bound and self.gap < -2 * self.bound.error:
             return None
         error = math.hypot(self.errors[self.sizes.index(self.chosen)], self.bound.error)
         return self.gap <= 2 * error
@@ -106,8 +99,6 @@ class Saturation:
     @property
     def table(self) -> pd.DataFrame:
         """One row a number of components."""
-        import pandas as pd
-
         columns = {
             "held_out_cost": self.costs,
             "standard_error": self.errors,
@@ -239,13 +230,8 @@ def saturation(
     with RichProgress("fits", len(sizes)) if progress else NoProgress() as bar:
         for size, model in models.items():
             with quiet():  # of sizes that are being compared
-                fits[size] = fit(
-                    model,
-                    kept,
-                    on_rows(method, order[num_held:]),
-                    num_restarts=num_restarts,
-                    seed=seed,
-                )
+                own = on_rows(method, order[num_held:])
+                fits[size] = fit(model, kept, own, num_restarts=num_restarts, seed=seed)
             costs.append(-fits[size].log_likelihood_rows(held).double())
             bar.update(len(fits), objective=fits[size].objective, active=len(sizes) - len(fits))
     tried = (1, *sizes)

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from inference.base.frames import pd
 from inference.base.outcome import ConvergenceWarning
 from inference.base.progress import NoProgress
 from inference.base.structure import Method, num_possible_free, num_settled
@@ -65,21 +66,14 @@ def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> fl
     check_number("ebic", "gamma", gamma, "be a number from 0 to a million", least=0, most=1e6)
     if num_possible is not None:
         check_size("ebic", "num_possible", num_possible, result.num_parameters)
-    value = (
-        result.elbo
-        if math.isnan(result.log_likelihood) and result.elbo is not None
-        else result.log_likelihood
-    )
+    value = result.log_likelihood
+    if math.isnan(value) and result.elbo is not None:
+        value = result.elbo
     structure = structure_of(result.model)
     possible = num_possible_free(structure, result.params) if num_possible is None else num_possible
     free, settled = result.num_parameters, num_settled(structure, result.params)
-    return extended_bic(
-        value,
-        result.price,
-        free - settled,
-        (free if possible is None else possible) - settled,
-        gamma,
-    )
+    possible = free if possible is None else possible
+    return extended_bic(value, result.price, free - settled, possible - settled, gamma)
 
 
 def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]:
@@ -130,14 +124,8 @@ def polish(
         )
     graphs_of(result, threshold)  # refuses what has none
     model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
-    return fit(
-        model,
-        as_fitted(result, data),
-        method or result.method,
-        init=params,
-        seed=result.seed,
-        num_restarts=1,
-    )
+    rows, method = as_fitted(result, data), method or result.method
+    return fit(model, rows, method, init=params, seed=result.seed, num_restarts=1)
 
 
 @shows_briefly
@@ -171,8 +159,6 @@ class Path:
     @property
     def table(self) -> Any:
         """One line a penalty, as a data frame."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "penalty": [repr(penalty) for penalty in self.penalties],
@@ -229,12 +215,20 @@ def penalty_path(
                 f"penalty_path: penalties[{i}] must be a penalty such as TruncatedLasso(1.0, 0.5),"
                 f" got {penalty!r}"
             )
-    penalised: Sequence[Fit] | None = None
-    polished: Sequence[Fit] | None = None
+    penalised: list[Fit] | None = None
+    polished: list[Fit] | None = None
     if not warm:
         penalised, polished = _together(model, data, list(penalties), method, num_restarts, seed)
     if penalised is None:
-        penalised = _one_by_one(model, data, penalties, method, num_restarts, seed, warm)
+        penalised = []
+        for penalty in penalties:
+            own = replace(model, penalty=penalty)
+            result = fit(own, data, method, num_restarts=num_restarts, seed=seed)
+            if penalised and warm:
+                engine, before = method or result.method, penalised[-1]
+                again = fit(own, data, engine, init=before, num_restarts=1, seed=seed)
+                result = max(result, again, key=lambda r: r.objective)
+            penalised.append(result)
     if polished is None:
         polished = [polish(result, data) for result in penalised]
     possible = num_possible_free(structure_of(model), polished[0].params)
@@ -242,33 +236,6 @@ def penalty_path(
     return Path(
         tuple(penalties), tuple(polished), tuple(penalised), scores, scores.index(min(scores))
     )
-
-
-def _one_by_one(
-    model: Any,
-    data: Any,
-    penalties: Sequence[Any],
-    method: Method | None,
-    num_restarts: int | None,
-    seed: int,
-    warm: bool,
-) -> list[Fit]:
-    penalised: list[Fit] = []
-    for penalty in penalties:
-        penalised_model = replace(model, penalty=penalty)
-        result = fit(penalised_model, data, method, num_restarts=num_restarts, seed=seed)
-        if penalised and warm:
-            again = fit(
-                penalised_model,
-                data,
-                method or result.method,
-                init=penalised[-1],
-                num_restarts=1,
-                seed=seed,
-            )
-            result = max(result, again, key=lambda r: r.objective)
-        penalised.append(result)
-    return penalised
 
 
 def _together(
@@ -289,9 +256,8 @@ def _together(
     by_place: dict[int, Fit] = {}
     for kind in dict.fromkeys(type(penalty) for penalty in penalties):
         places = [i for i, penalty in enumerate(penalties) if type(penalty) is kind]
-        fits = fit_penalty_grid(
-            model, data, [penalties[i] for i in places], method, num_restarts or 1, seed
-        )
+        own = [penalties[i] for i in places]
+        fits = fit_penalty_grid(model, data, own, method, num_restarts or 1, seed)
         if fits is None:
             return None, None
         by_place |= dict(zip(places, fits, strict=True))
@@ -327,11 +293,7 @@ def fit_penalty_grid(
         return None
     began = time.monotonic()
     state = climb_penalties(problem, models, start, method, NoProgress())
-    return (
-        None
-        if state is None
-        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
-    )
+    return _fits_of(state, models, data, method, seed, time.monotonic() - began)
 
 
 def refit_penalty_grid(
@@ -351,16 +313,14 @@ def refit_penalty_grid(
     problem = problem_of(replace(models[0], graphs=None), data, seed)
     began = time.monotonic()
     state = climb_graphs(problem, models, starts, method, NoProgress())
-    return (
-        None
-        if state is None
-        else _fits_of(state, models, data, method, seed, time.monotonic() - began)
-    )
+    return _fits_of(state, models, data, method, seed, time.monotonic() - began)
 
 
 def _fits_of(
-    state: EMState, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
-) -> list[Fit]:
+    state: EMState | None, models: Sequence[Any], data: Any, method: EM, seed: int, seconds: float
+) -> list[Fit] | None:
+    if state is None:
+        return None
     each = len(state.objective) // len(models)
     return [
         _fit_of(part_of(state, g, each), model, data, method, seed, seconds / len(models))

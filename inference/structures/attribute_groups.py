@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupedStatistics:
-    """Expected statistics.
+    """Expected sufficient statistics of the groups and of shared items.
 
     Args:
         layer: of the versions of the items, over all rows.
@@ -124,7 +124,7 @@ class GroupedSteps(Steps[GroupedStatistics]):
 
 
 class AttributeGroupsStructure(Structure):
-    """A model that offers ``of_versions()`` and ``split(data)``."""
+    """Structure of models that offer ``of_versions()`` and ``split(data)``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeGroupsStructure | None:
@@ -136,7 +136,7 @@ class AttributeGroupsStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Blocks where items are read from sums alone."""
+        """Capabilities: row blocks where items are read from sums alone."""
         is_summed = self.model.layer().response.is_canonical
         return frozenset({Capability.BLOCKS} if is_summed else set())
 
@@ -191,12 +191,12 @@ class AttributeGroupsStructure(Structure):
         return laws[0] | {name: torch.stack([law[name] for law in laws]) for name in root.sites()}
 
     def law_of(self, params: Params, group: int) -> Params:
-        """The parameters of the rows of one group: its law, and the versions of the items."""
+        """Parameters of one group: its attribute distribution and item versions."""
         roots = self.model.model.root_law().sites()
         return {name: value[group] if name in roots else value for name, value in params.items()}
 
     def of_group(self, params: Params, group: int) -> tuple[Any, Params]:
-        """The model of one group, and its parameters."""
+        """Model of one group, and its parameters."""
         layer, law = self.model.layer(), self.law_of(params, group)
         items = [v for v, (_, own) in enumerate(self.model.versions) if own in (None, group)]
         out = law | {name: law[name][items] for name in (layer.loadings, layer.intercepts)}
@@ -245,7 +245,7 @@ class AttributeGroupsStructure(Structure):
         return {site: found[..., :-1] if is_table else self._joined(found)}
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Loadings that are exactly zero are not counted."""
+        """Number of free parameters; loadings of exactly zero are not counted."""
         layer, root = self.model.layer(), self.model.model.root_law()
         others = [
             value
@@ -269,7 +269,7 @@ class AttributeGroupsStructure(Structure):
 def _(
     structure: AttributeGroupsStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """The first of the spectral ones is the same in every batch: later batches go without."""
+    """Starts of one batch; later batches go without the first spectral start."""
     found = structure.start(problem, init, num_starts + (batch > 0))
     return {name: value[-num_starts:] for name, value in found.items()}
 

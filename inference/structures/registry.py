@@ -1,4 +1,4 @@
-"""Every kind of self-description that inference knows; a new one is added to the tuple."""
+"""Every kind of self-description that inference knows; a new one is added to the table."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from inference.structures.noisy_or.structure import NoisyOrStructure
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 
-STRUCTURES: tuple[type[Structure], ...] = (
-    AttributeStructure,
-    AttributeGroupsStructure,
-    LayeredStructure,
-    NoisyOrStructure,
-    OptionsStructure,
-    ContinuousOptionsStructure,
-    FactorizationStructure,
-    UsageStructure,
-    FactorAnalysisStructure,
-    DictionaryStructure,
-    MixtureStructure,
-    HiddenMarkovStructure,
-    ClassifierStructure,
-)
+STRUCTURES: dict[str, type[Structure]] = {  # method of a model that describes it -> kind
+    "expected_responses": AttributeStructure,
+    "of_versions": AttributeGroupsStructure,
+    "layers": LayeredStructure,
+    "causes": NoisyOrStructure,
+    "chain": OptionsStructure,
+    "policy_chain": ContinuousOptionsStructure,
+    "factorization": FactorizationStructure,
+    "usage": UsageStructure,
+    "factors": FactorAnalysisStructure,
+    "dictionary": DictionaryStructure,
+    "components": MixtureStructure,
+    "hidden_chain": HiddenMarkovStructure,
+    "classifiers": ClassifierStructure,
+}
 
 
 def structure_of(model: Callable[..., Any]) -> Structure:
     """The first structure whose description the model offers; the generic one if it offers none."""
-    for kind in STRUCTURES:
-        structure = kind.of(model)
+    for description, kind in STRUCTURES.items():
+        structure = kind.of(model) if hasattr(model, description) else None
         if structure is not None:
             return structure
     return Structure(model)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inference.base.frames import pd
 from ppl_models.parts.repr import shown, shows_briefly
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def in_short(arguments: Mapping[str, Any]) -> str:
@@ -94,16 +92,9 @@ class JobResults:
 
         One column an entry where a dict was returned.
         """
-        import pandas as pd
-
         lines = []
         for job in self.jobs:
-            entries = (
-                job.value
-                if isinstance(job.value, dict)
-                else {}
-                if job.value is None
-                else {"value": job.value}
-            )
+            entries = {} if job.value is None else {"value": job.value}
+            entries = job.value if isinstance(job.value, dict) else entries
             lines.append({**job.arguments, **entries, "seconds": job.seconds, "error": job.error})
         return pd.DataFrame(lines)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppl_models.data.frames import holds_texts, kind_of_column, misread_numbers
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.frames import holds_texts, kind_of_column, misread_numbers
+from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -45,17 +46,10 @@ KINDS = {
 }
 # of a column of texts: so many always may be, and never more (else half of the rows)
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50
-MOST_NAMED = 6
-
-
-def listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """Names in a row, those beyond the first few counted."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def kinds_of(frame: pd.DataFrame, families: Mapping[str, str]) -> tuple[list[str], str]:
-    """Kind of each column, and what the columns not among ``families`` were taken for, in words.
+    """Kind of each column, and words on the kinds that were not in ``families``.
 
     Raises:
         ValueError: for a family of a column that the table lacks.
@@ -112,7 +106,7 @@ def _check_kind(column: pd.Series, kind: str, num_rows: int) -> None:
 
 
 def refuse_texts(frame: pd.DataFrame) -> None:
-    """Refuse a column of texts.
+    """Refuse columns of texts.
 
     Raises:
         ValueError: naming the first.
@@ -128,7 +122,7 @@ def refuse_texts(frame: pd.DataFrame) -> None:
 def in_order(
     frame: pd.DataFrame, families: Mapping[str, str], orders: Sequence[Sequence[str]]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Columns of texts as ordered categories, and the families with those columns among them.
+    """Convert columns of texts to ordered categories; the families with those columns.
 
     Args:
         frame: the table.
@@ -172,7 +166,7 @@ def _ordered(column: pd.Series, held: set[str], orders: Iterable[Sequence[str]])
 
 
 def counting_columns(frame: pd.DataFrame) -> list[str]:
-    """Columns that count the rows."""
+    """Names of the columns that count the rows."""
     columns: dict[str, Any] = {
         name: frame[name].to_numpy(np.float64, na_value=np.nan)
         for name in frame.columns

@@ -9,16 +9,17 @@ missing, and all is NaN after the end.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names, row_of
+from ppl_models.data.frames import as_frame, column_names, is_frame, row_of
+from ppl_models.data.tables import as_dense, as_floats, as_items, with_nan
+from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import ResponseFamily
-from ppl_models.parts.validation import as_dense, as_floats, as_items, with_nan
 
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
 COLUMNS = (*PLACES, "state", "action")
@@ -34,14 +35,14 @@ FORMS = (
 
 
 class UnvisitedWarning(UserWarning):
-    """Some probabilities rest on the prior alone.
+    """Warning: some probabilities depend on the prior alone.
 
     A state or an action never occurs, or no sequence has a second step.
     """
 
 
 class FeatureScaleWarning(UserWarning):
-    """A column of the state is constant or on an extreme scale for its priors."""
+    """Warning: a column of the state is constant or on an extreme scale for its priors."""
 
 
 def slices(size: int) -> Iterator[slice]:
@@ -50,10 +51,6 @@ def slices(size: int) -> Iterator[slice]:
 
 
 # ---------------------------------------------------------------- what all forms share
-
-
-def _is_frame(data: Any) -> bool:
-    return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
 def check_present(frame: Any, names: tuple[str, ...]) -> None:
@@ -83,7 +80,7 @@ def with_places(frame: Any) -> Any:
 
 
 def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Number of the sequence of every row, (N,), and the keys in the order of their first rows."""
+    """Sequence number of every row, (N,), and the keys in the order of their first rows."""
     order_of: dict[Any, int] = {}
     numbers = [order_of.setdefault(key, len(order_of)) for key in keys]
     return np.array(numbers, dtype=np.int64), list(order_of)
@@ -92,7 +89,7 @@ def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
 def _steps_of(
     frame: Any, time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[Any]]:
-    """Order, sequences, steps (N,), lengths (B,) and keys of rows whose times count by 1."""
+    """Step numbers of rows whose times count by 1: order, sequences, steps, lengths, keys."""
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
     sequence, keys = _sequences_of(frame["sequence"].tolist())
@@ -107,12 +104,44 @@ def _steps_of(
             " there, or give the steps between with an empty action"
         )
     lengths = np.bincount(sequence)
-    step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sequence, step = _counted(lengths)
     return order, sequence, step, lengths, keys
 
 
+def _counted(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sequence and step of every row, (N,) each, of sequences (B,) that follow each other."""
+    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(np.arange(len(lengths)), lengths), np.arange(len(begins)) - begins
+
+
+def _columns_of(
+    frame: Any, names: Sequence[Any], kind: str, read: Callable[[Any, np.ndarray], np.ndarray]
+) -> tuple[Any, dict[Any, np.ndarray]]:
+    """A frame of steps with its places, and columns of it as ``read`` takes their numbers."""
+    frame = with_places(frame)
+    check_present(frame, PLACES)
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = read(name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan))
+        except (TypeError, ValueError) as error:
+            words = f"data: column {str(name)!r}: {kind.format(error=error, name=name)}"
+            raise ValueError(words) from error
+    return frame, columns
+
+
+def _of_steps(data: Mapping[Any, Any]) -> tuple[Any, Any, Any]:
+    """States, actions and lengths of a dict."""
+    if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
+        raise ValueError(
+            "data: a dict of 'state', 'action' and 'length' was expected, got"
+            f" {sorted(map(str, data))}"
+        )
+    return data["state"], data["action"], data.get("length")
+
+
 def _numbers(name: str, value: Any, kind: str) -> Tensor:
-    """Numbers as a tensor, NaN where an object stands for a missing one."""
+    """Convert to a tensor of numbers, NaN where an object stands for a missing one."""
     if isinstance(value, Tensor):
         array = value.detach()
     else:
@@ -129,7 +158,7 @@ def _numbers(name: str, value: Any, kind: str) -> Tensor:
 
 
 def _whole(name: str, value: Any) -> Tensor:
-    """Whole numbers, -1 where one is missing."""
+    """Convert to whole numbers, -1 where one is missing."""
     array = _numbers(name, value, "whole numbers")
     if array.is_floating_point():
         filled = torch.where(array.isnan(), torch.full_like(array, -1.0), array)
@@ -158,9 +187,10 @@ def _inside(length: Any, num_rows: int, num_steps: int, device: torch.device) ->
     wrong = (ends < 1) | (ends > num_steps)
     if wrong.any():
         row = int(wrong.nonzero()[0])
+        hint = ": leave out a sequence that is empty" if int(ends[row]) == 0 else ""
         raise ValueError(
             f"data['length']: 1 to {num_steps} was expected, got {int(ends[row])} for sequence"
-            f" {row}"
+            f" {row}{hint}"
         )
     return steps < ends[:, None]
 
@@ -176,7 +206,7 @@ def inside_of(packed: Tensor) -> Tensor:
 def as_item_sequences(
     data: Any, num_items: int, response: ResponseFamily, for_fit: bool = True
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Check sequences, and pack them.
+    """Check sequences of items, and pack them.
 
     Args:
         data: a list of tables (T, J) of unequal length; one table, which is one sequence; a data
@@ -195,35 +225,29 @@ def as_item_sequences(
     Raises:
         ValueError: for other forms, an empty sequence, sequences of other widths, times that are
             negative, not whole or twice in a sequence, a sequence without any entry (in a fit), and
-            as :func:`ppl_models.parts.validation.as_items` says.
+            as :func:`ppl_models.data.tables.as_items` says.
 
     Warns:
         ConstantColumnWarning: naming every item that holds one value.
     """
     data = as_frame(data)
-    if _is_frame(data):
+    if is_frame(data):
         table, names, sequence, step = _of_frame(data, num_items, response, for_fit)
         lengths = np.zeros(int(sequence.max()) + 1, dtype=np.int64)
         np.maximum.at(lengths, sequence, step + 1)
     elif isinstance(data, Mapping):
         return _of_array(*_of_dict(data), num_items, response, for_fit)
-    elif isinstance(data, list | tuple) and len(data) and not _are_numbers(data):
-        tables = [_as_table(part, number, num_items) for number, part in enumerate(data)]
-        lengths = np.array([len(part) for part in tables])
-        table, names = _items(_joined(tables, num_items), num_items, response, for_fit)
-        sequence = np.repeat(np.arange(len(tables)), lengths)
-        step = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     else:
-        array = _as_array(data)
-        if array.ndim == 3:
-            return _of_array(array, None, num_items, response, for_fit)
-        one = _as_table(array, 0, num_items)
-        table, names = _items(one, num_items, response, for_fit)
-        lengths, sequence, step = (
-            np.array([len(one)]),
-            np.zeros(len(one), dtype=np.int64),
-            np.arange(len(one)),
-        )
+        parts = data
+        if not isinstance(data, list | tuple) or not len(data) or _are_numbers(data):
+            array = _as_array(data)
+            if array.ndim == 3:
+                return _of_array(array, None, num_items, response, for_fit)
+            parts = [array]
+        tables = [_as_table(part, number, num_items) for number, part in enumerate(parts)]
+        lengths = np.array([len(part) for part in tables])
+        table, names = _items(_joined(tables), num_items, response, for_fit)
+        sequence, step = _counted(lengths)
     packed = _laid_out(
         table, torch.from_numpy(lengths), torch.from_numpy(sequence), torch.from_numpy(step)
     )
@@ -232,7 +256,7 @@ def as_item_sequences(
 
 
 def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Sequence and step of every row of a checked frame, (N,) each, counted from 0.
+    """Sequence and step numbers of every row of a checked frame, (N,) each, from 0.
 
     Sequences stand in the order of their first rows, steps count from the first time of the
     sequence.
@@ -265,7 +289,7 @@ def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _times(column: Any) -> np.ndarray:
     try:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        values: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"data: column 'time': whole numbers that count steps were expected ({error})"
@@ -357,21 +381,14 @@ def _of_array(
         ends = width - after.flip(1).cummin(1).values.sum(1)
         seen = (tensor.isfinite().any(-1) * (steps + 1)).amax(1)
         ends = torch.where((ends == width) & (seen > 0), seen, ends)
-    else:
-        ends = torch.as_tensor(
-            np.asarray(length.cpu() if isinstance(length, Tensor) else length)
-        ).to(tensor.device)
-        if tuple(ends.shape) != (num,) or not bool(
-            ((ends >= 0) & (ends <= width) & (ends == ends.round())).all()
-        ):
+        if bool((ends == 0).any()):
             raise ValueError(
-                f"data['length']: {num} whole numbers up to {width}, one a sequence, were expected,"
-                f" got {length!r}"
+                f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out"
             )
-        ends = ends.long()
-    if bool((ends == 0).any()):
-        raise ValueError(f"data: sequence {int((ends == 0).nonzero()[0])} is empty; leave it out")
-    inside = steps < ends.unsqueeze(-1)
+        inside = steps < ends.unsqueeze(-1)
+    else:
+        inside = _inside(length, num, width, tensor.device)
+        ends = inside.sum(1)
     table, names = _items(tensor[inside], num_items, response, for_fit)
     sequence, step = inside.nonzero(as_tuple=True)
     packed = _laid_out(table, ends, sequence, step)
@@ -392,9 +409,9 @@ def _as_array(data: Any) -> Any:
 
 
 def _as_table(part: Any, number: int, num_items: int) -> Any:
-    """One sequence as a table (T, J)."""
+    """Convert one sequence to a table (T, J)."""
     part = as_frame(part)
-    if not _is_frame(part):
+    if not is_frame(part):
         part = as_dense(part) if isinstance(part, Tensor) else np.asarray(part)
         if part.ndim == 1 and num_items == 1:
             part = part.reshape(-1, 1)
@@ -423,9 +440,9 @@ def _as_table(part: Any, number: int, num_items: int) -> Any:
     return part
 
 
-def _joined(tables: list[Any], num_items: int) -> Any:
+def _joined(tables: list[Any]) -> Any:
     """Concatenate sequences; frames under the columns of the first."""
-    if all(_is_frame(part) for part in tables):
+    if all(is_frame(part) for part in tables):
         import pandas as pd
 
         names = column_names(tables[0])
@@ -436,7 +453,7 @@ def _joined(tables: list[Any], num_items: int) -> Any:
                     f" {', '.join(names)}, were expected, got {', '.join(column_names(part))}"
                 )
         return pd.concat([part[tables[0].columns.tolist()] for part in tables], ignore_index=True)
-    if any(_is_frame(part) for part in tables):
+    if any(is_frame(part) for part in tables):
         raise ValueError("data: sequences of one kind were expected, got data frames and arrays")
     if all(isinstance(part, Tensor) for part in tables):
         return torch.cat(tables)
@@ -449,7 +466,7 @@ def _items(
     table: Any, num_items: int, response: ResponseFamily, for_fit: bool
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Check the items of all steps, (N, J), and their names; empty steps are set aside."""
-    if _is_frame(table):
+    if is_frame(table):
         empty = table.isna().to_numpy().all(1)
     else:
         array = table.detach().cpu().numpy() if isinstance(table, Tensor) else table
@@ -459,7 +476,7 @@ def _items(
     if empty.all():
         if for_fit:
             raise ValueError("data: at least one observed entry was expected, got none")
-        names = column_names(table) if _is_frame(table) else tuple(map(str, range(table.shape[1])))
+        names = column_names(table) if is_frame(table) else tuple(map(str, range(table.shape[1])))
         return torch.full(tuple(table.shape), torch.nan, dtype=torch.float64), names
     checked, names = as_items(table[~empty], num_items, response, for_fit)
     if not empty.any():
@@ -500,12 +517,12 @@ def _check_present(packed: Tensor, for_fit: bool) -> None:
 
 
 def trajectory_lengths(trajectories: Tensor) -> Tensor:
-    """(B,), the steps of every packed sequence."""
+    """Number of steps of every packed sequence, (B,)."""
     return (trajectories[..., 0] >= 0).sum(-1)
 
 
 def unpack(trajectories: Tensor) -> dict[str, Tensor]:
-    """``{"state": (B, T), "action": (B, T), "length": (B,)}`` of packed sequences."""
+    """Unpack sequences to ``{"state": (B, T), "action": (B, T), "length": (B,)}``."""
     lengths = trajectory_lengths(trajectories)
     return {"state": trajectories[..., 0], "action": trajectories[..., 1], "length": lengths}
 
@@ -539,7 +556,7 @@ def pack(state: Any, action: Any, length: Any = None) -> Tensor:
 
 
 def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool = True) -> Tensor:
-    """Check sequences, and pack them.
+    """Check sequences of states and actions, and pack them.
 
     Args:
         data: a dict ``{"state": (B, T), "action": (B, T), "length": (B,)}`` (without a length all
@@ -558,17 +575,10 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
         UnvisitedWarning: naming states and actions that never occur.
     """
     data = as_frame(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         packed = _trajectories_of_frame(data)
     elif isinstance(data, Mapping):
-        missing = [name for name in ("state", "action") if name not in data]
-        unknown = [str(name) for name in data if name not in ("state", "action", "length")]
-        if missing or unknown:
-            raise ValueError(
-                "data: a dict of 'state', 'action' and 'length' was expected, got"
-                f" {sorted(map(str, data))}"
-            )
-        packed = pack(data["state"], data["action"], data.get("length"))
+        packed = pack(*_of_steps(data))
     else:
         packed = _whole("trajectories", data)
         if packed.dim() != 3 or packed.shape[-1] != 2 or 0 in packed.shape:
@@ -577,7 +587,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
                 f" (or packed (B, T, 2)), got shape {tuple(packed.shape)}"
             )
     lengths = trajectory_lengths(packed)
-    if "length" in data if isinstance(data, Mapping) else False:
+    if isinstance(data, Mapping) and "length" in data:
         lengths = _whole("length", data["length"]).to(packed.device)
     seen = _check_steps(packed, lengths, num_states, num_actions)
     if for_fit:
@@ -594,7 +604,7 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
 def _check_steps(
     packed: Tensor, lengths: Tensor, num_states: int, num_actions: int
 ) -> tuple[Tensor, Tensor]:
-    """Refuse values out of range; how often every state (S,) and action (A,) occurs.
+    """Refuse values out of range; counts of every state (S,) and action (A,).
 
     A slice of the data at a time.
     """
@@ -648,15 +658,13 @@ def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -
     for name, unseen in never.items():
         values = unseen.nonzero().ravel().tolist()
         if values:
-            shown = ", ".join(map(str, values[:10])) + (
-                f" and {len(values) - 10} more" if len(values) > 10 else ""
-            )
+            shown = listed(values, 10)
             text = f"{name} that never occur: {shown}; what is estimated for them is the prior's"
             warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
 
 
 def _trajectories_of_frame(frame: Any) -> Tensor:
-    """Packed from one row a step; sequences in order of their first row."""
+    """Pack a frame of one row a step, sequences in the order of their first row."""
     names = [str(name) for name in frame.columns]
     absent, others = (
         [name for name in wanted if name not in present]
@@ -671,21 +679,13 @@ def _trajectories_of_frame(frame: Any) -> Tensor:
         raise ValueError(
             f"data: columns {', '.join(COLUMNS)} were expected, got {', '.join(names)}: {remedy}"
         )
-    frame = with_places(frame)
-    check_present(frame, PLACES)
-    columns = {}
-    for name in COLUMNS[1:]:
-        try:
-            columns[name] = _whole(
-                name, frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-            ).numpy()
-        except (TypeError, ValueError) as error:
-            remedy = (
-                f"number its values, as in data[{name!r}] = pandas.factorize(data[{name!r}])[0]"
-            )
-            raise ValueError(
-                f"data: column {name!r}: whole numbers were expected ({error}): {remedy}"
-            ) from error
+    frame, columns = _columns_of(
+        frame,
+        COLUMNS[1:],
+        "whole numbers were expected ({error}): number its values, as in"
+        " data[{name!r}] = pandas.factorize(data[{name!r}])[0]",
+        lambda name, values: _whole(name, values).numpy(),
+    )
     order, sequence, step, lengths, keys = _steps_of(frame, columns["time"])
     missing = np.flatnonzero(columns["state"][order] < 0)
     if len(missing):
@@ -707,14 +707,14 @@ def _trajectories_of_frame(frame: Any) -> Tensor:
 
 
 def feature_lengths(packed: Tensor) -> Tensor:
-    """(B,), the steps of every packed sequence."""
+    """Number of steps of every packed sequence, (B,)."""
     return (~packed[..., 0].isnan()).sum(-1)
 
 
 def as_feature_trajectories(
     data: Any, num_features: int, num_actions: int, for_fit: bool = True
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Check sequences, and pack them.
+    """Check sequences of features and actions, and pack them.
 
     Args:
         data: a dict ``{"state": (B, T, D), "action": (B, T), "length": (B,)}`` (without a length
@@ -737,15 +737,10 @@ def as_feature_trajectories(
     """
     names = (*(f"feature_{i}" for i in range(num_features)), "action")
     data = as_frame(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         packed, names = _features_of_frame(data, num_features)
     elif isinstance(data, Mapping):
-        if not {"state", "action"} <= set(data) <= {"state", "action", "length"}:
-            raise ValueError(
-                "data: a dict of 'state', 'action' and 'length' was expected, got"
-                f" {sorted(map(str, data))}"
-            )
-        packed = _pack_features(data["state"], data["action"], data.get("length"), num_features)
+        packed = _pack_features(*_of_steps(data), num_features)
     else:
         packed = _floats("trajectories", data)
         if packed.dim() != 3 or packed.shape[-1] != num_features + 1 or 0 in packed.shape:
@@ -768,7 +763,7 @@ def as_feature_trajectories(
 
 
 def _floats(name: str, value: Any) -> Tensor:
-    """Double precision; the same object where it is that already, so that plans are kept."""
+    """Convert to double precision; the same object if it is, so that plans are kept."""
     array = _numbers(name, value, "numbers")
     return array if array.dtype == torch.float64 else array.to(torch.float64)
 
@@ -837,7 +832,7 @@ def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
 
 
 def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Packed from one row a step, and the names of the columns."""
+    """Pack a frame of one row a step; also the names of the columns."""
     given = [str(name) for name in frame.columns]
     features = [name for name in frame.columns if str(name) not in FEATURE_COLUMNS]
     if "action" not in given or len(features) != num_features or len(set(given)) != len(given):
@@ -845,16 +840,12 @@ def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str
             f"data: columns sequence, time, action and {num_features} of the state were expected,"
             f" got {', '.join(given)}"
         )
-    frame = with_places(frame)
-    check_present(frame, PLACES)
-    columns = {}
-    for name in ("time", "action", *features):
-        try:
-            columns[name] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"data: column {str(name)!r}: numbers were expected ({error})"
-            ) from error
+    frame, columns = _columns_of(
+        frame,
+        ("time", "action", *features),
+        "numbers were expected ({error})",
+        lambda _, values: values,
+    )
     order, sequence, step, lengths, _ = _steps_of(frame, columns["time"])
     state = np.zeros((len(lengths), int(lengths.max()), num_features))
     action = np.full(state.shape[:2], np.nan)

@@ -1,9 +1,13 @@
 """Data: simulation designs with a known truth, real data sets, and tables from files."""
 
+from ppl_models.data.files import (
+    Table as Table,
+    read_table as read_table,
+    stream_sequences as stream_sequences,
+)
 from ppl_models.datasets.deep_discrete_encoder import strict_design as strict_design
 from ppl_models.datasets.demonstrations import GridWorld as GridWorld
 from ppl_models.datasets.digits import Digits as Digits, load_digits as load_digits
-from ppl_models.datasets.files import Table as Table, read_table as read_table
 from ppl_models.datasets.fraction_subtraction import (
     FractionSubtraction as FractionSubtraction,
     load_fraction_subtraction as load_fraction_subtraction,
@@ -19,7 +23,6 @@ from ppl_models.datasets.latent_attributes import (
     causal_attributes as causal_attributes,
     mastery_test as mastery_test,
 )
-from ppl_models.datasets.long_files import stream_sequences as stream_sequences
 from ppl_models.datasets.mixed_tables import (
     load_diabetes_table as load_diabetes_table,
     load_timss_table as load_timss_table,

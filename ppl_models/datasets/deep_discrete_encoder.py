@@ -31,7 +31,7 @@ INTERCEPTS = (-2.0, -4.0, -2.0)
 
 
 def strict_design(top_size: int, response: ResponseFamily = Bernoulli()) -> dict[str, Tensor]:
-    """The strictly identifiable two-layer design B_s, sizes (J, K_1, K_2) = (9 K_2, 3 K_2, K_2).
+    """Strictly identifiable design B_s of two layers, (J, K_1, K_2) = (9 K_2, 3 K_2, K_2).
 
     Args:
         top_size: K_2, the number of deepest latents; 2, 6 and 10 in the paper.

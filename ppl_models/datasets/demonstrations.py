@@ -26,7 +26,7 @@ TWO_ROOMS = (
 
 @dataclass(frozen=True)
 class GridWorld:
-    """Cells, walls, and goals that a planner visits in turn: A, then B, ..., then A again.
+    """Grid world: cells, walls, and goals that a planner visits in turn, A, B, ..., A.
 
     The state is the cell and nothing else; which goal the planner is after is hidden: the option.
     It changes when a goal is reached. Actions are up, right, down, left; a move into a wall stays.
@@ -67,26 +67,26 @@ class GridWorld:
 
     @property
     def cells(self) -> tuple[tuple[int, int], ...]:
-        """(row, column) of every state."""
+        """Cell (row, column) of every state."""
         return tuple(
             (i, j) for i, row in enumerate(self.rows) for j, sign in enumerate(row) if sign != "#"
         )
 
     @property
     def goals(self) -> tuple[int, ...]:
-        """The states of the goals, A first."""
+        """States of the goals, A first."""
         signs = [self.rows[i][j] for i, j in self.cells]
         return tuple(signs.index(letter) for letter in sorted(set(signs) - {"."}))
 
     def successors(self) -> np.ndarray:
-        """(S, 4), the cell every action leads to."""
+        """Successor state of every action, (S, 4)."""
         index = {cell: n for n, cell in enumerate(self.cells)}
         return np.array(
             [[index.get((i + di, j + dj), n) for di, dj in MOVES] for (i, j), n in index.items()]
         )
 
     def distances(self, goal: int) -> np.ndarray:
-        """(S,), steps to a goal; -1 where there is no way."""
+        """Distances to a goal in steps, (S,); -1 where there is no way."""
         successors = self.successors()
         steps = np.full(len(successors), -1)
         steps[goal], queue = 0, deque([goal])

@@ -28,7 +28,7 @@ def local_file(name: str) -> Path | None:
 
 
 def needed_file(name: str, otherwise: str) -> Path:
-    """Path of a file that cannot be had in another way than :func:`local_file`.
+    """Path of a required file; see :func:`local_file`.
 
     ``otherwise`` says what to do without it.
 

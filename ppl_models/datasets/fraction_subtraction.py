@@ -92,7 +92,7 @@ KEPT_OF_FIVE = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class FractionSubtraction:
-    """Answers of 536 students, and the skills each item asks for.
+    """Answers of 536 students, and the Q-matrix of the items.
 
     Args:
         correct: (536, J) float64, 1 for a right answer.
@@ -108,7 +108,7 @@ class FractionSubtraction:
 
     @property
     def answers(self) -> pd.DataFrame:
-        """``correct`` with the names of the items."""
+        """Data frame of ``correct`` with the names of the items."""
         import pandas as pd
 
         return pd.DataFrame(self.correct, columns=list(self.items))
@@ -125,7 +125,7 @@ class FractionSubtraction:
 
 
 def load_fraction_subtraction(num_skills: int = 8) -> FractionSubtraction:
-    """All 20 items with eight skills, or 15 of them with five.
+    """Load all 20 items with eight skills, or 15 of them with five.
 
     From the file ``fraction_subtraction.npz`` in the folder ``PPL_MODELS_DATA``, else downloaded
     once from the sources of the R package edmdata (MIT), checked and cached; both hold the same

@@ -54,38 +54,38 @@ class IndependentMixture(ABC):
     @property
     @abstractmethod
     def num_variates(self) -> int:
-        """V."""
+        """Number of variates, V."""
 
     @abstractmethod
     def densities(self, variate: int, x: np.ndarray) -> np.ndarray:
-        """f_v^(i)(x) of every component i at values x (G,) of a variate: (G, C)."""
+        """Densities f_v^(i)(x) of every component i at values x (G,) of a variate: (G, C)."""
 
     @abstractmethod
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Places and weights of a quadrature over a variate, (G,) each.
+        """Quadrature nodes and weights over a variate, (G,) each.
 
         A larger ``fineness`` takes more places.
         """
 
     @abstractmethod
     def draw(self, num_rows: int, seed: int) -> IndependentSample:
-        """Rows of the mixture."""
+        """Draw rows of the mixture."""
 
     def classifiers(self, variate: int, x: np.ndarray) -> np.ndarray:
-        """P(component | x_v) at values (G,) of one variate: (G, C); NaN outside all components."""
+        """Posterior P(component | x_v) at values (G,) of one variate: (G, C)."""
         joint = self.weights * self.densities(variate, np.asarray(x, float))
         with np.errstate(invalid="ignore"):
             return joint / joint.sum(1, keepdims=True)
 
     def aggregate(self, data: np.ndarray) -> np.ndarray:
-        """P(component | row) of rows (N, V): (N, C)."""
+        """Posterior P(component | row) of rows (N, V): (N, C)."""
         joint = self.weights * np.prod(
             [self.densities(v, data[:, v]) for v in range(self.num_variates)], 0
         )
         return joint / joint.sum(1, keepdims=True)
 
     def log_ratio(self, data: np.ndarray) -> np.ndarray:
-        """Compute log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,).
+        """Log-ratio log P(X) - sum_v log P_v(x_v) of rows (N, V): (N,).
 
         Its mean over the mixture is the total correlation.
         """
@@ -142,7 +142,7 @@ class IndependentMixture(ABC):
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class IndependentSample:
-    """Rows with the truth that made them.
+    """Sample of rows with the truth that made them.
 
     Args:
         data: (N, V) float64, one column a variate.
@@ -203,7 +203,7 @@ class NormalComponents(IndependentMixture):
         )
 
     def nodes(self, variate: int, fineness: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Quadrature over a variate, (G,) each."""
+        """Quadrature nodes and weights over a variate, (G,) each."""
         mean, sd = self.means[:, variate], self.sds[:, variate]
         step = STEP * sd.min() / fineness
         x = np.arange((mean - REACH * sd).min(), (mean + REACH * sd).max(), step)

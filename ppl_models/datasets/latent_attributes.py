@@ -67,7 +67,7 @@ DIFFICULTIES, SLOPE = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class AttributeDesign:
-    """A model of latent attributes with its true parameters.
+    """Simulation design: a model of latent attributes with its true parameters.
 
     Args:
         model: the program, with a saturated root, and Bernoulli or Normal items.
@@ -81,7 +81,7 @@ class AttributeDesign:
     edges: Edges | None
 
     def draw(self, num_rows: int, seed: int = 0, missing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Items (num_rows, J), NaN where missing, and attributes (num_rows, K) of new rows.
+        """Draw items (num_rows, J), NaN where missing, and attributes (num_rows, K).
 
         Args:
             num_rows: N.
@@ -116,7 +116,7 @@ class AttributeDesign:
 
 
 def causal_attributes(structure: str) -> AttributeDesign:
-    """Five attributes under one of the graphs of the table above, and their twenty Normal items.
+    """Design of five attributes under one of the graphs above, with twenty Normal items.
 
     Args:
         structure: ``"chain"``, ``"collider"``, ``"tree"`` or ``"unfaithful"``.
@@ -158,7 +158,7 @@ def causal_attributes(structure: str) -> AttributeDesign:
 def mastery_test(
     num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0
 ) -> AttributeDesign:
-    r"""Simulate a realistic test: correlated skills, items that ask for one to three.
+    """Design of a realistic test: correlated skills, items that require one to three.
 
     Answers are right or wrong.
 

@@ -28,7 +28,7 @@ def skew_normal_mixture(
     num_rows: int = 10_000,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Skew-normal components of scale 1 (Azzalini 1985): data (N, 1) and labels (N,).
+    """Simulate a skew-normal mixture of scale 1 (Azzalini 1985): data (N, 1), labels (N,).
 
     Args:
         locations, skewness, weights: of the components, (K,) each.
@@ -56,7 +56,7 @@ def skew_normal_mixture(
 def negative_binomial_mixture(
     num_rows: int = 20_000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Three negative binomials, data (N, 1) and labels.
+    """Simulate a mixture of three negative binomials: data (N, 1) and labels.
 
     Sizes 55, 75, 100, success chances .5, .3, .5, weights .3, .3, .4.
 

@@ -67,7 +67,7 @@ PIXEL_SPANS = {
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class MnistDigits:
-    """0/1 pixels of MNIST digits, training and test set.
+    """Binary pixels of MNIST digits, training and test set.
 
     Args:
         items: (20679, 264) float64 of 0 and 1, sorted by digit.
@@ -146,7 +146,7 @@ class MnistImages:
 
 
 def load_mnist_images() -> MnistImages:
-    """The 60,000 training and 10,000 test images of MNIST, in their published order.
+    """Load the 60,000 training and 10,000 test images of MNIST, in published order.
 
     The files ``mnist_train_part0.npz``, ``mnist_train_part1.npz`` and ``mnist_test.npz`` (``x`` and
     ``y``) are taken from the folder ``PPL_MODELS_DATA`` where they lie there; otherwise the four
@@ -196,7 +196,7 @@ def _read_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_archives() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels of the training and of the test set, as published."""
+    """Read images and labels of the training and of the test set, as published."""
     images, labels, test_images, test_labels = (
         _read_idx(fetch(name, MIRROR + name, digest)) for name, digest in ARCHIVES.items()
     )
@@ -214,7 +214,7 @@ def _select(
 
 
 def _read_idx(path: Path) -> np.ndarray:
-    """The array of a gzipped idx file of unsigned bytes."""
+    """Read a gzipped idx file of unsigned bytes as an array."""
     content = gzip.decompress(path.read_bytes())
     if content[:3] != b"\x00\x00\x08":
         raise ValueError(
@@ -252,7 +252,7 @@ def _read_prepared(
 
 
 def _digest(parts: tuple[np.ndarray, ...]) -> str:
-    """sha256 of the items and labels as unsigned bytes, in the order of :class:`MnistDigits`."""
+    """Hash (sha256) of items and labels as unsigned bytes, in the order of the fields."""
     total = hashlib.sha256()
     for part in parts:
         total.update(np.ascontiguousarray(part, dtype=np.uint8).tobytes())

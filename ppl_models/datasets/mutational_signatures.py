@@ -17,7 +17,7 @@ SYNTHETIC_BREAST = ("well_specified", "perturbed", "contaminated", "overdisperse
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class MutationCounts:
-    """Counts and, where they are synthetic, what made them.
+    """Mutation counts and, where they are synthetic, the parameters behind them.
 
     Args:
         counts: (N, 96) whole numbers; channels: names of the columns.
@@ -71,7 +71,7 @@ def load_breast(variant: str | None = None) -> MutationCounts:
 def simulate_mutations(
     signatures: object, activities: object, variant: str = "well_specified", seed: int = 0
 ) -> np.ndarray:
-    r"""Counts of one of the four kinds, (N, J).
+    r"""Simulate mutation counts of one of the four kinds, (N, J).
 
     "well_specified": Poisson(:math:`z_n \phi`). "perturbed": each row has its own signatures,
     Dirichlet about the true ones with mean cosine error 0.0025. "contaminated": 98 % of each

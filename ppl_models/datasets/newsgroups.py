@@ -22,7 +22,7 @@ SOURCE = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Newsgroups:
-    """Counts of words in documents, training and test set.
+    """Word counts of documents, training and test set.
 
     Args:
         counts: (5881, 653) float64, whole numbers; one row a document.
@@ -42,7 +42,7 @@ class Newsgroups:
 
 
 def load_newsgroups() -> Newsgroups:
-    """Documents on computers, recreation and science: counts of the 653 published words.
+    """Load word counts of documents on computers, recreation and science, 653 words.
 
     The file ``20news_dde653.npz`` must lie in the folder ``PPL_MODELS_DATA``. The test set has as
     many documents of each group as the published one; the training set has 5,881 rows against
@@ -73,7 +73,7 @@ def load_newsgroups() -> Newsgroups:
 def split_counts(
     counts: np.ndarray, share: float = 0.8, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split counts of words: the first part with probability ``share``.
+    """Split counts of words binomially: the first part with probability ``share``.
 
     Each word of each document goes to one of two parts.
 

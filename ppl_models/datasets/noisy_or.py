@@ -49,7 +49,7 @@ IMAGES = (
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class NoisyOrSample:
-    """One published sample.
+    """Published sample of a noisy-OR network with its true parameters.
 
     Args:
         items: (10000, J) float64 of 0 and 1, in the published order.
@@ -69,17 +69,17 @@ class NoisyOrSample:
 
     @property
     def held_out(self) -> Tensor:
-        """The first 1,000 rows, float64."""
+        """Held-out rows: the first 1,000, float64."""
         return torch.from_numpy(self.items[:NUM_HELD_OUT])
 
     @property
     def train(self) -> Tensor:
-        """The other 9,000."""
+        """Training rows: the other 9,000."""
         return torch.from_numpy(self.items[NUM_HELD_OUT:])
 
 
 def load_noisy_or_sample(name: str) -> NoisyOrSample:
-    """A published sample of 10,000 rows with its true parameters.
+    """Load a published sample of 10,000 rows with its true parameters.
 
     Looked for in ``noisy_or_overparam.npz`` in the folder that ``PPL_MODELS_DATA`` names: packed
     bits ``<name>_x``, ``<name>_priors``, ``<name>_failure`` and ``<name>_off_noise``, converted
@@ -97,7 +97,7 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
     path = needed_file(
         SAMPLES_FILE,
         "convert it from the files of clinicalml/overparam, "
-        "or draw data of the same laws with image_design(), uniform_design() or random_design()",
+        "or draw data of the same designs with image_design(), uniform_design() or random_design()",
     )
     with np.load(path, allow_pickle=False) as file:
         num_items = int(file[f"{name}_num_observed"])
@@ -132,13 +132,13 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
 
 
 def image_design() -> dict[str, Tensor]:
-    """IMG: eight patterns on 8 x 8 pixels, priors 0.25, failures 0.1 on the pattern, leak 0.001."""
+    """Design IMG: eight patterns on 8 x 8 pixels, priors 0.25, failures 0.1, leak 0.001."""
     bits = np.array([[int(c) for c in f"{int(image, 16):064b}"] for image in IMAGES])
     return network(np.full(8, 0.25), np.where(bits == 1, FAILURE, 1.0), np.full(64, LEAK))
 
 
 def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> dict[str, Tensor]:
-    """UNIF: random edges with probability 0.25.
+    """Design UNIF: random edges with probability 0.25.
 
     Failures are uniform on (0.05, 0.20), priors on (0.1, 0.3).
 
@@ -161,7 +161,7 @@ def uniform_design(seed: int = 1, num_latents: int = 8, num_items: int = 64) -> 
 def random_design(
     num_edges: int, seed: int = 0, num_latents: int = 8, num_items: int = 64
 ) -> dict[str, Tensor]:
-    """CON8 and CON24: exactly ``num_edges`` random edges a latent.
+    """Designs CON8 and CON24: exactly ``num_edges`` random edges a latent.
 
     Failures are 0.1, priors 0.125, leak 0.001.
 
@@ -179,7 +179,7 @@ def random_design(
 def sample_noisy_or(
     params: dict[str, Tensor], num_rows: int, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Rows (N, J) and their latents (N, m), float64 of 0 and 1.
+    """Sample rows (N, J) and their latents (N, m), float64 of 0 and 1.
 
     Args:
         params: ``prior`` (m,), ``failure`` (m, J) and ``leak`` (J,).
@@ -198,7 +198,7 @@ def sample_noisy_or(
 
 
 def network(prior: np.ndarray, failure: np.ndarray, leak: np.ndarray) -> dict[str, Tensor]:
-    """Parameters by site name."""
+    """Parameters of a network by site name."""
     return {
         "prior": torch.from_numpy(prior),
         "failure": torch.from_numpy(failure),

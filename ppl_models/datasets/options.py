@@ -19,7 +19,7 @@ MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class OptionSequences:
-    """Simulated or recorded sequences with the options that made them.
+    """Sequences of states and actions with the options that made them.
 
     Args:
         data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``, -1 after the end: what a
@@ -32,12 +32,12 @@ class OptionSequences:
 
     @property
     def packed(self) -> Tensor:
-        """(B, T, 2)."""
+        """Packed sequences, (B, T, 2)."""
         return pack(self.data["state"], self.data["action"], self.data["length"])
 
 
 def options_chain() -> dict[str, Tensor]:
-    """Four states on a line, actions left and right, options that tend to either.
+    """Parameters of four states on a line, actions left and right, two options.
 
     ``initial`` is the stationary distribution.
 
@@ -80,7 +80,7 @@ def with_stationary_start(parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def stationary_law(params: Mapping[str, Tensor]) -> Tensor:
-    """(S, O), P(state, option) of a chain that has run for long."""
+    """Stationary distribution P(state, option) of the chain, (S, O)."""
     low, high, environment = params["low"], params["high"], params["environment"]
     num_states, num_options = low.shape[:2]
     step = torch.einsum("soa,ast,top->sotp", low, environment, high).reshape(
@@ -99,11 +99,11 @@ def stationary_law(params: Mapping[str, Tensor]) -> Tensor:
 def simulate_options(
     params: Mapping[str, Tensor], num_rows: int, num_steps: int, seed: int
 ) -> OptionSequences:
-    """Sequences drawn from an options HMM.
+    """Simulate sequences of an options HMM.
 
     A long sequence is cut into pieces that are drawn side by side, each from every state and option
     it could begin in with the same random numbers; the pieces that fit together are then kept: the
-    law is that of one sequence.
+    distribution is that of one sequence.
 
     Args:
         params: ``initial`` (S, O), ``low``, ``high``, ``environment``.
@@ -169,7 +169,7 @@ def _run(
     seeds: object,
     keep: bool,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Steps of the chains (kinds, chains): states, options and actions, and the ends.
+    """Run the chains (kinds, chains): states, options and actions, and the ends.
 
     Arrays are (chains, num_steps), of kind 0 if kept.
     """

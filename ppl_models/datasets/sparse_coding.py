@@ -17,7 +17,7 @@ from ppl_models.parts.validation import check_size, is_integer
 def paired_dictionary(
     angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0
 ) -> Tensor:
-    r"""Unit columns in pairs, (J, m).
+    r"""Dictionary of unit columns in near pairs, (J, m).
 
     A random direction a, and :math:`a \cos\gamma + b \sin\gamma` with b random orthogonal to a.
 
@@ -48,7 +48,7 @@ def paired_dictionary(
 def sample_sparse_codes(
     dictionary: Tensor, num_rows: int, sparsity: int = 5, noise: float = 0.0, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Rows (N, J) and their codes (N, m): a uniform support, uniform amounts divided by their sum.
+    """Sample rows (N, J) and codes (N, m) of uniform supports and normalised amounts.
 
     Without noise these are the rows of the released sampler, bit for bit; the published benchmark
     has 10,000 rows of sparsity 5 and holds out the first 1,000.

@@ -31,7 +31,7 @@ SURVEY_ANSWERS = ("agree a lot", "agree a little", "disagree a little", "disagre
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ResponseTimes:
-    """Answers and times of students on items, with the skills each item asks for.
+    """Answers and response times of students on items, with their Q-matrix.
 
     Args:
         correct: (N, 29) float64, 1 for a right answer; None where only times are at hand.
@@ -50,12 +50,12 @@ class ResponseTimes:
 
     @property
     def log_seconds(self) -> np.ndarray:
-        """Natural logarithms of the times, (N, 29)."""
+        """Log response times, (N, 29)."""
         return np.log(self.seconds)
 
 
 def load_timss() -> ResponseTimes:
-    """The 435 students without gaps: answers, times and one survey question.
+    """Load the 435 students without gaps: answers, times and one survey question.
 
     File ``timss2019_dde.npz``.
 
@@ -78,7 +78,7 @@ def load_timss() -> ResponseTimes:
 
 
 def load_response_times() -> ResponseTimes:
-    """All 620 students with times, 323 of them missing.
+    """Load all 620 students with times, 323 of them missing.
 
     File ``timss2019_time.npz``; errors as :func:`load_timss`.
     """

@@ -17,10 +17,10 @@ Pair = tuple[Any, Any]
 
 
 class AttributeRoot(Root, Protocol):
-    """A :class:`~ppl_models.descriptions.layers.Root` that a program can be written with."""
+    """Attribute distribution of a program: a :class:`~ppl_models.descriptions.layers.Root`."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
-        """The prior of each of its sites, of the dtype and device of ``like``."""
+        """Prior of each of its sites, of the dtype and device of ``like``."""
         ...
 
     @property
@@ -29,7 +29,7 @@ class AttributeRoot(Root, Protocol):
         ...
 
     def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the entries along those dims, by dim, where the attributes have these names."""
+        """Names of the entries along those dims, by dim, under named attributes."""
         ...
 
 
@@ -39,7 +39,7 @@ class AttributeLaw(Protocol):
     def root(
         self, latent: str, num_attributes: int, names: Sequence[str] | None = None
     ) -> AttributeRoot:
-        """The law of so many attributes.
+        """Distribution of a number of attributes.
 
         Args:
             latent: name of their site.
@@ -51,7 +51,7 @@ class AttributeLaw(Protocol):
 
 @dataclass(frozen=True)
 class IndependentRoot(RootLayer):
-    """:class:`~ppl_models.descriptions.layers.RootLayer` for programs."""
+    """Independent attributes of a program, one probability each."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         one = like.new_ones(())
@@ -83,7 +83,7 @@ class Independent:
 
 
 def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
-    """Pairs of attributes (numbers from 0, or names) as tuples.
+    """Convert pairs of attributes (numbers from 0, or names) to tuples.
 
     Raises:
         ValueError: for what is no sequence of pairs, a pair given twice, or an attribute paired
@@ -108,7 +108,7 @@ def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
 
 
 def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] | None) -> int:
-    """The number of an attribute given by number or name."""
+    """Position of an attribute given by number or name."""
     if isinstance(member, str):
         if names is None or member not in names:
             known = (
@@ -127,7 +127,7 @@ def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] 
 
 
 def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -> tuple[int, ...]:
-    """The attributes, each after those that point to it; a cycle is refused by its name."""
+    """Topological order of the attributes; a cycle is refused by its name."""
     before: dict[int, list[int]] = {k: [] for k in range(num_attributes)}
     for parent, child in edges:
         before[child].append(parent)

@@ -15,7 +15,7 @@ from ppl_models.networks.network import ClassifierNetwork, Shape
 
 @dataclass(frozen=True)
 class ClassifierGroup:
-    """Variates whose networks are of one architecture and are evaluated together.
+    """Group of variates whose networks have one architecture and run together.
 
     Args:
         network: the architecture; variates: which they are; is_shared: whether one network serves
@@ -35,7 +35,7 @@ class ClassifierGroup:
 
     @property
     def num_networks(self) -> int:
-        """1 where it is shared, else one a variate."""
+        """Number of networks: 1 where it is shared, else one a variate."""
         return 1 if self.is_shared else len(self.variates)
 
 
@@ -64,7 +64,7 @@ class ClassifierDescription:
 
     @property
     def num_variates(self) -> int:
-        """V."""
+        """Number of variates, V."""
         return len(self.shapes)
 
     @property
@@ -83,7 +83,7 @@ class ClassifierDescription:
     def standardised(
         self, rows: Sequence[Tensor], params: Mapping[str, Tensor]
     ) -> tuple[list[Tensor], Tensor | None]:
-        r"""Rows of each variate as the networks see them, (n, \*shape), and their mask (V, n).
+        r"""Standardised rows of each variate, (n, \*shape), and their mask (V, n).
 
         The mask says which variates are observed; None where all are.
 

@@ -101,14 +101,14 @@ def _ends(limits: Sequence[tuple[float, float]], zero: Tensor) -> tuple[Tensor, 
 
 
 def num_own_dims(about: MixtureComponents, name: str) -> int:
-    """Dims of what :func:`draw_components` returns, that of the components among them."""
+    """Number of dims of a site of :func:`draw_components`, with that of components."""
     return len(about.component.site_dims[name]) if isinstance(about.component, RowLaw) else 2
 
 
 def item_law(
     about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None
 ) -> ItemResponse:
-    r"""The law of independent items, which are measured from the centres of their units."""
+    """Distribution of independent items, measured from the centres of their units."""
     assert isinstance(about.component, ResponseFamily)
     centres = [centre for centre, _ in about.item_units]
     return ItemResponse(

@@ -181,7 +181,7 @@ class UsageDescription:
     Args:
         num_items, num_components: J and K.
         concentration: of the Dirichlet prior of a signature.
-        shape: of the Gamma law of an amount, given that the component is present.
+        shape: of the Gamma distribution of an amount, given that the component is present.
         bound: largest mean amount.
     """
 

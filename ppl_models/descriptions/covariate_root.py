@@ -60,7 +60,7 @@ class CovariateRoot:
     law = "Bernoulli(σ(β_k · (1, z)))"
 
     def of_rows(self, columns: Tensor, weights: Tensor | None = None) -> CovariateRoot:
-        """The law of these rows, which are all that a fit has.
+        """Distribution bound to all the rows of a fit.
 
         Args:
             columns: (N, P), categories as codes; weights: how often each row counts, (N,); None for
@@ -69,17 +69,17 @@ class CovariateRoot:
         return replace(self, columns=columns, distinct=distinct_rows(columns, weights))
 
     def part(self, index: Any) -> CovariateRoot:
-        """The law of some of the rows, of a fit to all of them."""
+        """Distribution bound to some of the rows, of a fit to all of them."""
         return replace(self, columns=self._columns[index])
 
     @property
     def _columns(self) -> Tensor:
         if self.columns is None:
             raise ValueError(
-                f"the law of {self.latent} depends on the covariates"
+                f"the distribution of {self.latent} depends on the covariates"
                 f" {', '.join(map(repr, self.covariates.names))} of each row, so that there is no"
-                " one law of all rows, and this question asks for one: ask it of a model without"
-                " covariates"
+                " one distribution for all rows, and this question asks for one: ask it of a"
+                " model without covariates"
             )
         return self.columns
 
@@ -99,7 +99,7 @@ class CovariateRoot:
         return BinaryVector(self.logits(params))
 
     def start(self, latents: Tensor) -> Params:
-        """The logits of the latents that are guessed, as if one in ten were a coin's toss."""
+        """Starting logits of guessed latents, one in ten of them taken as a coin's toss."""
         soft = 0.5 + SURE * (latents - 0.5)
         return self.maximise(
             self.drawn(latents.mT.unsqueeze(0), soft.mT.unsqueeze(0), 1.0, {}),
@@ -110,7 +110,7 @@ class CovariateRoot:
         return {self.coefficients: like.new_zeros(1, self.num_latents, len(self.covariates.terms))}
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        """P(latent = 1) of a row whose terms are all at their means."""
+        """Marginal P(latent = 1) of a row whose terms are all at their means."""
         return self.covariates.standardised(params[self.coefficients])[..., 0].sigmoid()
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
@@ -121,11 +121,11 @@ class CovariateRoot:
         return self.logits({self.coefficients: params[self.coefficients][:, k : k + 1]})[..., 0]
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """S of counts of the configurations in each row, (R, N, C), as (R, K Q)."""
+        """Statistic S of counts of the configurations in each row, (R, N, C), as (R, K Q)."""
         return self._cross((counts @ configurations).mT)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """Statistic S of these rows, a control variate reducing the noise of a mini-batch.
+        """Statistic S of drawn latents, with a control variate against mini-batch noise.
 
         For some of the rows: its expectation over all rows, corrected by what these rows show
         beside it.
@@ -145,7 +145,9 @@ class CovariateRoot:
     def maximise(self, statistic: Tensor, params: Params) -> Params:
         old = params[self.coefficients]
         if self.distinct is None:
-            raise ValueError(f"maximise: the law of {self.latent} was expected to know its rows")
+            raise ValueError(
+                f"maximise: the distribution of {self.latent} was expected to know its rows"
+            )
         rows, often = self.distinct
         shape = (-1, 1, old.shape[-1])  # every latent is a logit of its own, of two classes
         new = maximise_coefficients(
@@ -169,7 +171,7 @@ class CovariateRoot:
 
 @dataclass(frozen=True, eq=False)
 class AttributesGivenCovariates(CovariateRoot):
-    """:class:`CovariateRoot` for programs whose latents are attributes with names."""
+    """Attributes given covariates: :class:`CovariateRoot` for named attributes."""
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         zero = like.new_zeros(())
@@ -184,15 +186,15 @@ class AttributesGivenCovariates(CovariateRoot):
 
 
 def root_of_rows(root: Root, columns: Tensor, weights: Tensor | None = None) -> Root:
-    """Root distribution of rows with covariates (N, P); other roots are returned as they are."""
+    """Bind a root to rows with covariates (N, P); other roots are returned as they are."""
     return root.of_rows(columns, weights) if isinstance(root, CovariateRoot) else root
 
 
 def root_with_columns(root: Root, columns: Tensor) -> Root:
-    """The law of other rows, with these columns (N, P), of a fit whose rows it knows."""
+    """Bind a fit's root to other rows with these columns (N, P)."""
     return replace(root, columns=columns) if isinstance(root, CovariateRoot) else root
 
 
 def part_of_root(root: Root, index: Tensor | slice) -> Root:
-    """The law of some of its rows; any other law is the same for all rows."""
+    """Bind a root to some of its rows; any other root is the same for all rows."""
     return root.part(index) if isinstance(root, CovariateRoot) else root

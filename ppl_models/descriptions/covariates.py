@@ -13,8 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Size, Tensor
 from torch.distributions import constraints
 
-from ppl_models.descriptions.units import Units, column_means
-from ppl_models.parts.frames import (
+from ppl_models.data.frames import (
     MAX_LEVELS,
     alike_levels,
     as_frame,
@@ -22,16 +21,13 @@ from ppl_models.parts.frames import (
     coded,
     column_names,
     holds_texts,
+    is_frame,
     levels_of_frame,
     row_of,
 )
-from ppl_models.parts.validation import (
-    CodesWarning,
-    as_table,
-    check_number,
-    is_number,
-    plain_fields,
-)
+from ppl_models.data.tables import CodesWarning, as_table
+from ppl_models.descriptions.units import Units, column_means
+from ppl_models.parts.validation import check_number, is_number, plain_fields
 
 INTERCEPT = "intercept"
 TO_FIT = ", or let the fit do so, fit(..., covariates_missing='drop')"
@@ -143,7 +139,7 @@ class Covariates:
             ValueError: for no frame, a column with more categories, or one with a single one.
         """
         frame = as_frame(frame)
-        if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")) or not len(frame.columns):
+        if not is_frame(frame) or not len(frame.columns):
             raise ValueError(
                 "Covariates: a data frame with the covariates as its columns was expected, got"
                 f" {type(frame).__name__}"
@@ -190,7 +186,7 @@ class Covariates:
         return torch.cat(columns, -1)
 
     def standardised_design(self, given: Tensor) -> Tensor:
-        """As :meth:`design`, with every term in its widths from its centre."""
+        """Standardised :meth:`design`: every term in its widths from its centre."""
         centres, widths = self._unit_vectors(given)
         return torch.cat(
             [torch.ones_like(given[..., :1]), (self.design(given)[..., 1:] - centres) / widths], -1
@@ -216,7 +212,7 @@ class Covariates:
         )
 
     def plain(self, coefficients: Tensor) -> Tensor:
-        """The way back from :meth:`standardised`."""
+        """Convert standardised coefficients back, the inverse of :meth:`standardised`."""
         centres, widths = self._unit_vectors(coefficients)
         slopes = coefficients[..., 1:] / widths
         return torch.cat(
@@ -241,7 +237,7 @@ class Covariates:
         return replace(self, units=tuple(zip(centre.tolist(), width.tolist(), strict=True)))
 
     def split(self, data: Any) -> tuple[Any, Any]:
-        """A data frame without the covariates, and the covariates alone, in their order."""
+        """Split a data frame into the other columns and the covariates, in their order."""
         names = column_names(data)
         missing = [name for name in self.names if name not in names]
         if missing:
@@ -273,7 +269,7 @@ class Covariates:
         return table, (*names, *self.names)
 
     def columns(self, owner: str, data: Tensor | None, num_items: int) -> Tensor:
-        """Covariates (N, P) of the data of a program; without data nothing says what they are."""
+        """Covariates (N, P) of the data of a program; refused without data."""
         if data is None:
             raise ValueError(
                 f"{owner}: rows depend on their covariates, which nothing draws: simulate rows"
@@ -282,7 +278,7 @@ class Covariates:
         return data[..., num_items:]
 
     def _apart(self, data: Any, num_items: int) -> tuple[Any, Any]:
-        """Items and covariates, (N, J) and (N, P), of a frame or array."""
+        """Split a frame or array into items (N, J) and covariates (N, P)."""
         data = as_frame(data)
         if hasattr(data, "columns"):
             return self.split(data)
@@ -301,7 +297,7 @@ class Covariates:
         return [not gone for gone in missing.tolist()]
 
     def check(self, given: Any, for_fit: bool = True) -> Tensor:
-        """The covariates as a tensor (N, P), categories as codes.
+        """Check the covariates and convert them to a tensor (N, P), categories as codes.
 
         Args:
             given: (N, P), a frame or array of these columns in their order.
@@ -386,7 +382,7 @@ class Covariates:
 
 
 class _Coefficients(TorchDistribution):
-    """Prior of coefficients, a row for each of ``num`` but for ``num_reference`` of them."""
+    """Normal prior of coefficients, ``num`` rows but for ``num_reference`` of them."""
 
     arg_constraints = {}  # noqa: RUF012
     support = constraints.independent(constraints.real, 2)
@@ -412,8 +408,8 @@ class LatentCoefficients(_Coefficients):
 
     Those of :meth:`Covariates.standardised_design` are N(0, s^2), all independent.
 
-    The same law for a latent whose values have changed names, of which the coefficients are the
-    negative.
+    The same distribution for a latent whose values have changed names, of which the coefficients
+    are the negative.
 
     Args:
         covariates: their scale s and units; num: of latents, K.
@@ -435,7 +431,7 @@ class LatentCoefficients(_Coefficients):
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
-    """Covariates argument of a model: names of columns, or a record."""
+    """Covariates of a model's argument: names of columns, or a record."""
     if value is None or isinstance(value, Covariates):
         return value
     if not isinstance(value, tuple | str):

@@ -17,13 +17,13 @@ from ppl_models.parts.profile_laws import BinaryNetwork, codes_of
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_PARENTS = 10
-MAX_FRONTIER = 20  # attributes whose joint law is held at once, for the marginals
+MAX_FRONTIER = 20  # attributes whose joint distribution is held at once, for the marginals
 START_ROWS = 0.5  # added to each cell
 
 
 @dataclass(frozen=True)
 class NetworkRoot:
-    """Tables of conditional probabilities (S,) ~ Beta(c, c).
+    """Conditional probability tables (S,) ~ Beta(c, c) of attributes on a graph.
 
     A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
 
@@ -84,7 +84,7 @@ class NetworkRoot:
         return {self.chances: like.new_full((1, self.num_free), 0.5)}
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        """Marginals by elimination along the order.
+        """Marginal probabilities by elimination along the order.
 
         The joint distribution of those attributes that still have children to come is kept.
         """
@@ -131,7 +131,7 @@ class NetworkRoot:
         return total
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """Rows of each state of the parents with the attribute on, then with it off, (R, 2 S)."""
+        """Expected counts of each attribute on, then off, by state of its parents, (R, 2 S)."""
         shared = configurations.unsqueeze(0).expand(len(counts), -1, -1)
         return torch.cat(self._counted(shared, counts), -1)
 

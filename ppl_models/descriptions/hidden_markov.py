@@ -12,9 +12,9 @@ class HiddenMarkovDescription:
     """Description of a hidden Markov model: a mixture whose components form a chain.
 
     Args:
-        emission: the law of a row in each state, as that of the components of a mixture.
-        initial: the law of the first state: "free" (a site ``initial``), "stationary" (that of the
-            transitions), "uniform", or given chances (K,).
+        emission: the distribution of a row in each state, as that of the components of a mixture.
+        initial: the distribution of the first state: "free" (a site ``initial``), "stationary"
+            (that of the transitions), "uniform", or given chances (K,).
         allowed: (K, K), which moves are possible; None for all.
         concentration: of the Dirichlet priors of ``initial`` and of the rows of ``transitions``.
         stickiness: added to the concentration of staying.
@@ -28,5 +28,5 @@ class HiddenMarkovDescription:
 
     @property
     def num_states(self) -> int:
-        """K."""
+        """Number of states, K."""
         return self.emission.num_components

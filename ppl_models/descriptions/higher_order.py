@@ -98,7 +98,7 @@ class TraitRoot:
         )
 
     def uniform(self, like: Tensor) -> Params:
-        """As near to equally likely profiles as the ascent can start from: no slope may be zero."""
+        """Parameters near equally likely profiles; no slope may be zero."""
         return {
             name: like.new_full((1, self.num_latents), value)
             for name, value in ((self.slopes, 0.5), (self.intercepts, 0.0))
@@ -245,14 +245,14 @@ class TraitRoot:
 
 
 def _nodes(num_nodes: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and log-weights of the quadrature for a standard normal trait."""
+    """Quadrature nodes and log-weights of a standard normal trait."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     log_weights = torch.as_tensor(np.log(weights / weights.sum()))
     return torch.as_tensor(nodes).to(like), log_weights.to(like)
 
 
 def _signed(params: Params, slopes: str, intercepts: str) -> Params:
-    """Sign of the trait such that its slopes sum to a positive number.
+    """Fix the sign of the trait so that its slopes sum to a positive number.
 
     The distribution is the same, for the nodes lie symmetrically.
     """

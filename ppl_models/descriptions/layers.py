@@ -85,7 +85,7 @@ class PredictorPrior:
 
 
 class LayerPart(NamedTuple):
-    """Consecutive items of one family, and where what belongs to them stands.
+    """Part of a layer: consecutive items of one family, and their positions.
 
     Args:
         family: of the items; items: their columns in the data.
@@ -107,7 +107,7 @@ class LayerPart(NamedTuple):
 
     @property
     def tabled(self) -> bool:
-        """Categorical items: their distribution is a table with a statistic of its own."""
+        """Whether the items are categorical, with a statistic of their own."""
         return bool(self.family.category_names(self.num_items))
 
 
@@ -125,7 +125,7 @@ def _parts(response: ResponseFamily, num_items: int) -> tuple[LayerPart, ...]:
 
 
 def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]]:
-    """Children, statistics and items of some parts, by number."""
+    """Child, statistic and item numbers of some parts."""
     slices = [
         [part.rows for part in parts],
         [part.statistics for part in parts],
@@ -139,7 +139,7 @@ def _places(parts: Sequence[LayerPart]) -> tuple[list[int], list[int], list[int]
 
 @dataclass(frozen=True, eq=False)
 class GeneralizedLinearLayer:
-    r"""Layer ``child_j | parent ~ response(eta_j, dispersion_j)``.
+    """Generalised-linear layer ``child_j | parent ~ response(eta_j, dispersion_j)``.
 
     ``eta = intercepts + loadings @ features``.
 
@@ -171,8 +171,8 @@ class GeneralizedLinearLayer:
         rising: children that no parent lowers; all that are not curved, or none.
         prior: a normal prior of the predictors, in whose place the interval is the whole line; None
             for none. Curved children have that of their curve then.
-        estimated: whether ``graph`` was read off data: the law that it was chosen in has all edges,
-            and does not know the latents by their names.
+        estimated: whether ``graph`` was read off data: the distribution that it was chosen in has
+            all edges, and does not know the latents by their names.
         every_child: whether a graph that is estimated leaves every child an edge; latents keep one
             in any case.
         items: how many observed items there are, where some have several predictors; None where
@@ -209,12 +209,12 @@ class GeneralizedLinearLayer:
         return self.num_children if self.items is None else self.items
 
     def parts(self) -> list[LayerPart]:
-        """The items by their families, from left to right."""
+        """Parts of the items by family, from left to right."""
         return list(_parts(self.response, self.num_items))
 
     @cached_property
     def tabled(self) -> bool:
-        """Categorical items among the children."""
+        """Whether there are categorical items among the children."""
         return any(part.tabled for part in self.parts())
 
     def without_categories(
@@ -254,7 +254,7 @@ class GeneralizedLinearLayer:
         return own, rows, entries, items
 
     def item_of(self) -> list[int]:
-        """The item of each child, (num_children,)."""
+        """Item number of each child, (num_children,)."""
         out = []
         for part in self.parts():
             for j in range(part.num_items):
@@ -285,7 +285,7 @@ class GeneralizedLinearLayer:
 
     @cached_property
     def num_features(self) -> int:
-        """Columns of the loadings: the parents, or the products of them that have a coefficient."""
+        """Number of columns of the loadings: parents, or products with a coefficient."""
         return self.num_parents if self.terms is None else len(self.terms)
 
     def features(self, parents: Tensor) -> Tensor:
@@ -312,7 +312,7 @@ class GeneralizedLinearLayer:
 
     @cached_property
     def item_edges(self) -> Tensor | None:
-        """The same of the items, bool (num_items, num_parents)."""
+        """Edges of the items, bool (num_items, num_parents); None if not given."""
         edges = self.edges
         return None if edges is None else self.by_item(edges)
 
@@ -332,7 +332,7 @@ class GeneralizedLinearLayer:
         return loadings @ share
 
     def centre(self, like: Tensor) -> Tensor:
-        """The mean of the features over all configurations of the parents, (num_features,)."""
+        """Mean of the features over all configurations of the parents, (num_features,)."""
         if self.terms is None:
             return like.new_full((self.num_features,), 0.5)
         chance = 0.5 ** self.terms.sum(-1).to(like)
@@ -364,12 +364,12 @@ class GeneralizedLinearLayer:
         return out
 
     def bounds(self, like: Tensor) -> Tensor:
-        """The half-width child by child, (num_children,), of the dtype and device of ``like``."""
+        """Half-width of each child's interval, (num_children,), typed like ``like``."""
         own = (self.bound,) * self.num_children if self.item_bounds is None else self.item_bounds
         return like.new_tensor(own)
 
     def block_bound(self, columns: slice) -> float:
-        """The half-width of consecutive children of one family."""
+        """Half-width of the interval of consecutive children of one family."""
         return self.bound if self.item_bounds is None else self.item_bounds[columns.start]
 
 
@@ -377,8 +377,8 @@ class Root(Protocol):
     """Distribution of the deepest latents, K bits: a protocol for engines.
 
     Parameters are by site name and may hold more than the root's own sites; unless said otherwise
-    they have a leading dim of R restarts. The program draws the latents from the same law as one
-    enumerated site.
+    they have a leading dim of R restarts. The program draws the latents from the same distribution
+    as one enumerated site.
     """
 
     @property
@@ -388,22 +388,22 @@ class Root(Protocol):
 
     @property
     def num_latents(self) -> int:
-        """K."""
+        """Number of latents, K."""
         ...
 
     @property
     def num_free(self) -> int:
-        """Free parameters."""
+        """Number of free parameters."""
         ...
 
     @property
     def renamable(self) -> bool:
-        """Exchangeability of the latents' names."""
+        """Whether the latents may exchange names."""
         ...
 
     @property
     def flippable(self) -> bool:
-        """Exchangeability of the two values of a latent."""
+        """Whether the two values of a latent may exchange names."""
         ...
 
     @property
@@ -417,15 +417,15 @@ class Root(Protocol):
         ...
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """The parameter sites and their shapes, without restarts."""
+        """Parameter sites and their shapes, without restarts."""
         ...
 
     def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
-        """The law of the latents, for parameters with any leading dims, as one enumerable site."""
+        """Distribution of the latents as one enumerable site, for parameters (..., K)."""
         ...
 
     def start(self, latents: Tensor) -> Params:
-        """Parameters to start from, (1, ...), where the latents are guessed, (N, K)."""
+        """Starting parameters, (1, ...), from guessed latents, (N, K)."""
         ...
 
     def uniform(self, like: Tensor) -> Params:
@@ -433,11 +433,11 @@ class Root(Protocol):
         ...
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        """P(latent = 1), (..., K), for parameters with any leading dims."""
+        """Marginal P(latent = 1), (..., K), for parameters with any leading dims."""
         ...
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
-        """Latents (R, K, N), made of as many uniform numbers."""
+        """Draw latents (R, K, N) by as many uniform numbers."""
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
@@ -445,17 +445,17 @@ class Root(Protocol):
         ...
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """The statistic that :meth:`maximise` wants, (R, S), a sum over rows.
+        """Expected sufficient statistic of :meth:`maximise`, (R, S), a sum over rows.
 
         Args:
             configurations: (C, K), 0/1.
             counts: expected rows in each, (R, C).
-            params: under which the rows are expected, for a law with latents of its own.
+            params: under which the rows are expected, for a distribution with latents of its own.
         """
         ...
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """The same statistic of drawn latents, (R, S), which is averaged over draws.
+        """Sufficient statistic of drawn latents, (R, S), to be averaged over draws.
 
         Args:
             latents: (R, K, N), 0/1; chances: P(latent = 1 | all else) as each was drawn, (R, K, N).
@@ -474,7 +474,7 @@ class Root(Protocol):
     def rename(
         self, params: Mapping[str, Tensor], permutation: Tensor | None, flips: Tensor | None
     ) -> Params:
-        """The root's sites under other names of the latents, for parameters with any leading dims.
+        """Rename the latents in the root's sites, for parameters with any leading dims.
 
         Args:
             permutation: (K,) long, new latent l is old latent ``permutation[l]``; None where they
@@ -532,11 +532,11 @@ class RootLayer:
         return torch.logit(params[self.proportions][:, k, None])
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """Rows, and rows with each latent on, (R, 1 + K)."""
+        """Counts of rows, and of rows with each latent on, (R, 1 + K)."""
         return torch.cat([counts.sum(-1, keepdim=True), counts @ configurations], -1)
 
     def drawn(self, latents: Tensor, chances: Tensor, scale: float, params: Params) -> Tensor:
-        """Weight 1 and the mean chance of each latent; the maximiser takes their ratio."""
+        """Statistic of a draw: weight 1, and the mean probability of each latent."""
         share = chances.mean(-1)
         return torch.cat([torch.ones_like(share[:, :1]), share], -1)
 

@@ -41,7 +41,7 @@ def chances_of_design(design: Tensor, beta: Tensor) -> Tensor:
 
 
 def distinct_rows(rows: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Rows that differ, (G, P), NaN like NaN, and how often each is there, (G,)."""
+    """Distinct rows, (G, P), NaN like NaN, and how often each is there, (G,)."""
     codes = rows.nan_to_num(nan=torch.inf)  # NaN differs from itself; no entry is infinite
     found, index, counts = torch.unique(codes, dim=0, return_inverse=True, return_counts=True)
     if weights is None:
@@ -54,7 +54,7 @@ def distinct_rows(rows: Tensor, weights: Tensor | None = None) -> tuple[Tensor, 
 def maximise_coefficients(
     known: Covariates, cross: Tensor, rows: Tensor, often: Tensor, coefficients: Tensor
 ) -> Tensor:
-    """Coefficients (R, K - 1, Q) that maximise Q.
+    """Maximise Q over coefficients (R, K - 1, Q).
 
     Never below the objective at the given ones, also where steps run out.
 
@@ -89,7 +89,7 @@ def maximise_coefficients(
 def _objective(
     known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
 ) -> Tensor:
-    """Q of every restart, (R,)."""
+    """Objective Q of every restart, (R,)."""
     logits = design @ beta.mT
     if beta.shape[1] == 1:
         own = torch.logaddexp(logits.squeeze(-1), logits.new_zeros(()))
@@ -102,7 +102,7 @@ def _objective(
 def _curve(
     known: Covariates, cross: Tensor, design: Tensor, often: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Q (R,), its gradient (R, K - 1, Q), and minus its Hessian (R, (K - 1) Q, (K - 1) Q)."""
+    """Objective Q (R,), gradient (R, K - 1, Q), and minus its Hessian."""
     num, num_terms = beta.shape[1:]
     gradient, information = data_curve(cross, design, often, beta)
     prior = (2 / known.scale**2) * (torch.eye(num).to(beta) - 1 / (num + 1))
@@ -112,7 +112,7 @@ def _curve(
 
 
 def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and information as above, without the prior."""
+    """Gradient and information of Q without the prior."""
     restarts, num, num_terms = beta.shape
     gradient, information = cross.clone(), beta.new_zeros(restarts, num, num_terms, num, num_terms)
     step = max(1, CHUNK_ELEMENTS // (restarts * num * num_terms))
@@ -131,7 +131,7 @@ def data_curve(cross: Tensor, design: Tensor, often: Tensor, beta: Tensor) -> tu
 
 
 def undetermined(design: Tensor, often: Tensor, beta: Tensor) -> Tensor:
-    """Undetermined coefficients but the intercepts, bool (R, K - 1, Q).
+    """Mask of undetermined coefficients, intercepts aside, bool (R, K - 1, Q).
 
     The rows say less of these than one single row could, even if all classes were known.
 

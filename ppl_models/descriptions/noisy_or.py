@@ -60,10 +60,10 @@ def log_expm1(x: Tensor) -> Tensor:
 
 
 def weight_of_failure(failure: Tensor) -> Tensor:
-    """-log f, at least zero."""
+    """Weight -log f of a failure, at least zero."""
     return -failure.clamp(FLOOR, 1.0).log()
 
 
 def weight_of_leak(leak: Tensor) -> Tensor:
-    """-log(1 - l), above zero."""
+    """Weight -log(1 - l) of a leak, above zero."""
     return -torch.log1p(-leak.clamp(FLOOR, 1 - FLOOR))

@@ -24,7 +24,7 @@ ABSENT = -1e4  # log-weight of a profile that there is not, where infinities wou
 
 @dataclass(frozen=True, eq=False)
 class TableRoot:
-    """Weights (C,) ~ Dirichlet(concentration) of the profiles.
+    """Table of profile probabilities (C,) ~ Dirichlet(concentration).
 
     A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
 
@@ -44,7 +44,7 @@ class TableRoot:
 
     @property
     def num_profiles(self) -> int:
-        """C."""
+        """Number of profiles, C."""
         return 2**self.num_latents if self.profiles is None else len(self.profiles)
 
     @property
@@ -124,7 +124,7 @@ class TableRoot:
         return sides[0] - sides[1]
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
-        """Rows of each profile, (R, C)."""
+        """Expected counts of each profile, (R, C)."""
         places, _ = places_of(configurations, self.profiles)
         return counts.new_zeros(len(counts), self.num_profiles).index_add(1, places, counts)
 

@@ -20,12 +20,12 @@ from ppl_models.parts.validation import check_number, plain_fields
 
 Dims = dict[str, tuple[str, ...]]
 LEAST_WIDTH = 1e-3  # of the data's variance in some direction: a covariance below it has collapsed
-FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal law above
+FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal distribution above
 
 
 @dataclass(frozen=True)
 class RowLaw(ABC):
-    r"""A law of a whole row, with a matrix of precisions for each component.
+    r"""Whole-row distribution with a precision matrix for each component.
 
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
     D`, D the diagonal of the items' squared widths, so the estimate of a covariance is :math:`(S_k
@@ -74,10 +74,10 @@ class RowLaw(ABC):
 
     @abstractmethod
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
-        r"""The law of a row of the component whose parameters these are, (\*batch, ...)."""
+        r"""Distribution of a row given its component's parameters, (\*batch, ...)."""
 
     def is_determined(self, num_rows: int, num_items: int) -> bool:
-        """Determinacy of covariances: some width in every direction, from rows or prior."""
+        """Whether rows or prior give the covariances some width in every direction."""
         return num_rows > num_items or self.regularization >= LEAST_WIDTH * num_rows
 
     def check_rows(self, num_rows: int, num_items: int, num_components: int, argument: str) -> None:
@@ -85,7 +85,7 @@ class RowLaw(ABC):
 
         Args:
             num_rows: with entries; num_items, num_components: J and K; argument: of the model, that
-                takes this law.
+                takes this distribution.
 
         Raises:
             ValueError: naming the sizes, the number of parameters, and models that need fewer.
@@ -158,8 +158,8 @@ class MultivariateT(RowLaw):
 
     Sites: ``means`` :math:`\mu` (K, J); ``precisions`` :math:`\Lambda` (K, J, J), inverses of the
     scale matrices, of which a covariance is :math:`\nu / (\nu - 2)` times; ``freedom`` :math:`\nu`
-    (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal law for all that data
-    can tell.
+    (K,), degrees of freedom, uniform on [2.05, 200]. At 200 it is a normal distribution for all
+    that data can tell.
 
     Args:
         regularization: of the precisions, as in :class:`MultivariateNormal`, in squared widths of
@@ -187,7 +187,7 @@ class MultivariateT(RowLaw):
 
 @dataclass(frozen=True)
 class SkewNormal(RowLaw):
-    r"""Skew-normal components, for groups that lean to one side.
+    r"""Multivariate skew-normal components.
 
     Source: Azzalini and Dalla Valle (1996), doi:10.1093/biomet/83.4.715.
 

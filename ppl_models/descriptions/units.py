@@ -22,7 +22,7 @@ Units = tuple[tuple[float, float], ...]  # centre and width, item by item
 
 
 def check_units(owner: str, units: Any, num_items: int) -> None:
-    """Units must be None, or a centre and a positive width for every item."""
+    """Check that units are None, or a centre and a positive width for every item."""
     if units is None:
         return
     pairs = units if isinstance(units, tuple) else ()
@@ -37,7 +37,7 @@ def check_units(owner: str, units: Any, num_items: int) -> None:
 
 
 def column_means(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of every column (N, J), NaN missing; rows count as often as weights (N,) say."""
+    """Weighted mean of every column of (N, J), NaN missing."""
     if weights is None:
         return x.nanmean(0)
     seen = (~x.isnan()) * weights.unsqueeze(-1)
@@ -57,7 +57,7 @@ def column_variances(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
-    """Columns of a large table few at a time, to bound the memory of copies."""
+    """Slices of few columns of a large table, to bound the memory of copies."""
     return x.split(max(1, AT_ONCE // max(1, len(x))), -1)
 
 

@@ -51,7 +51,7 @@ class Dense(ClassifierNetwork):
     scales_inputs = True
 
     def widths(self, shapes: Sequence[Shape], num_outputs: int) -> tuple[int, ...]:
-        """Units of every layer, from the columns to the logits."""
+        """Numbers of units of every layer, from the columns to the logits."""
         return (max(math.prod(shape) for shape in shapes), *self.hidden, num_outputs)
 
     def sites(
@@ -65,7 +65,7 @@ class Dense(ClassifierNetwork):
         return out
 
     def num_unused(self, shapes: Sequence[Shape], num_outputs: int, num_networks: int) -> int:
-        """Weights of columns that a variate does not have."""
+        """Number of weights of columns that a variate does not have."""
         width, first = self.widths(shapes, num_outputs)[:2]
         return 0 if num_networks == 1 else first * sum(width - math.prod(shape) for shape in shapes)
 
@@ -117,7 +117,7 @@ class Dense(ClassifierNetwork):
         return logits.reshape(len(logits), len(inputs), -1, logits.shape[-1])
 
     def _hidden(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
-        """Units of the last hidden layer, (R, V, n, F), or (R, 1, V n, F) of a shared network."""
+        """Hidden units of the last layer, (R, V, n, F), or (R, 1, V n, F) if shared."""
         first = weights["layer_1_weights"]
         hidden = side_by_side(inputs, first.shape[-1])[None]  # (1, V, n, D)
         if first.shape[1] == 1:
@@ -148,7 +148,7 @@ class Dense(ClassifierNetwork):
 
 
 def side_by_side(inputs: Sequence[Tensor], width: int) -> Tensor:
-    """Rows of every variate as vectors of one width, zeros beyond their own, (V, n, width)."""
+    """Concatenate variates as vectors of one width, zeros beyond their own, (V, n, width)."""
     flat = [x.flatten(1) for x in inputs]
     return torch.stack(
         [

@@ -77,7 +77,7 @@ class FromModule(ClassifierNetwork):
         }
 
     def _reset(self, module: nn.Module) -> None:
-        """Weights drawn as its layers draw them, by torch's own random numbers."""
+        """Reset the weights as the layers draw them, by torch's own random numbers."""
         for part in module.modules():
             reset: Any = getattr(part, "reset_parameters", None)
             if callable(reset):

@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 class ClassifierNetwork(Protocol):
-    """Networks of one architecture, a frozen record without weights.
+    """Protocol of networks of one architecture, a frozen record without weights.
 
     One for each of several variates, or one that all of them share. The defaults are those of a
     network whose logits are not known to be linear in any features.
@@ -19,7 +19,7 @@ class ClassifierNetwork(Protocol):
 
     @property
     def scales_inputs(self) -> bool:
-        """Scaling of the variates' columns before the network sees them."""
+        """Whether the variates' columns are scaled before the network sees them."""
         return False
 
     def sites(
@@ -49,7 +49,7 @@ class ClassifierNetwork(Protocol):
         ...
 
     def logits(self, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Tensor:
-        r"""Rows of each variate, (n, \*shape), and weights (R, \*shape) -> logits (R, V, n, C)."""
+        r"""Logits (R, V, n, C) of rows by variate, (n, \*shape), and weights (R, \*shape)."""
         ...
 
     def output_dims(self) -> dict[str, int] | None:
@@ -74,7 +74,7 @@ class ClassifierNetwork(Protocol):
     def with_outputs(
         self, weights: Mapping[str, Tensor], slopes: Tensor, intercepts: Tensor
     ) -> dict[str, Tensor]:
-        r"""The same weights with logits that are given linear functions of the features.
+        r"""Replace the output layer by given linear functions of the features.
 
         Args:
             weights: (R, \\*shape); slopes: (R, G, C, F); intercepts: (R, G, C).

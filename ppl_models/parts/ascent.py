@@ -25,7 +25,7 @@ def ascend(
     bound: float,
     max_steps: int = 60,
 ) -> Tensor:
-    """Scoring steps inside the box, damped as Levenberg and Marquardt do; no objective falls.
+    """Levenberg-Marquardt steps inside the box; no objective falls.
 
     Args:
         x: starts, (M, P).
@@ -104,6 +104,6 @@ def climb_logarithms(
 
 
 def _told(like: Tensor, rounding: float) -> tuple[float, float]:
-    """The relative fall of an objective, and the step, that rounding in a dtype may make."""
+    """Relative fall of an objective, and step, that rounding in a dtype may make."""
     grain = torch.finfo(like.dtype).eps
     return max(rounding, ROUNDINGS * grain), max(TOLERANCE, STEP_ROUNDINGS * grain)

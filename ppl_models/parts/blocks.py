@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, column_names, is_frame, kind_of_column
 from ppl_models.parts.categorical import Categorical
-from ppl_models.parts.frames import as_frame, column_names, kind_of_column
 from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
 
 
@@ -54,7 +54,7 @@ class Blocks(ResponseFamily):
 
     @classmethod
     def from_frame(cls, data: Any, families: Mapping[str, ResponseFamily] | None = None) -> Blocks:
-        """The families of the columns of a data frame, from what the columns hold.
+        """Families of the columns of a data frame, from what the columns hold.
 
         Texts and pandas categoricals are :class:`~ppl_models.Categorical` under their names; 0 and
         1 Bernoulli; whole numbers with zeros among them, whose variance is not far below their
@@ -71,7 +71,7 @@ class Blocks(ResponseFamily):
                 of too many different texts.
         """
         frame, given = as_frame(data), dict(families or {})
-        if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
+        if not is_frame(frame):
             raise ValueError(
                 f"Blocks.from_frame: a data frame was expected, got {type(data).__name__}; name the"
                 " families, as in Blocks((Normal(), 3), (Bernoulli(), 2))"
@@ -167,7 +167,7 @@ class Blocks(ResponseFamily):
     def _along(
         self, eta: Tensor, dispersion: Tensor | None
     ) -> list[tuple[ResponseFamily, Tensor, Tensor | None]]:
-        """Every family with its predictors and its part of the dispersion."""
+        """Families with their predictors and their parts of the dispersion."""
         num_items = self.num_items(eta.shape[-1])
         parts = zip(self.blocks(num_items), self.predictors(num_items), strict=True)
         return [(f, eta[..., own], _part(dispersion, part)) for (f, _, part), own in parts]

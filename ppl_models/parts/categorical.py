@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import MAX_LEVELS, levels_of_frame
+from ppl_models.data.frames import MAX_LEVELS, levels_of_frame
 from ppl_models.parts.probability_tables import Segments, segments_of
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -30,7 +30,7 @@ MANY_CATEGORIES = 8  # an item on average, from which entries are looked up
 
 @dataclass(frozen=True)
 class Categorical(ResponseFamily):
-    r"""x in {0, ..., C - 1}, categories without an order.
+    """Unordered categories x in {0, ..., C - 1}.
 
     In a :class:`~ppl_models.Mixture` or a :class:`~ppl_models.HiddenMarkov` each class has a table
     of their probabilities; in a :class:`~ppl_models.DeepDiscreteEncoder` the log-odds of each
@@ -72,7 +72,7 @@ class Categorical(ResponseFamily):
 
     @classmethod
     def from_frame(cls, data: Any, max_levels: int = MAX_LEVELS) -> Self:
-        """The family of the columns of a data frame, with the names that they hold as levels.
+        """Family of the columns of a data frame, the names they hold as levels.
 
         Whole numbers are in their order, with themselves as names (so codes may begin at 1), text
         in that of the alphabet, and a pandas categorical keeps its own.
@@ -93,7 +93,7 @@ class Categorical(ResponseFamily):
         return cls(levels_of_frame(cls.__name__, data, max_levels))
 
     def sizes(self, num_items: int) -> tuple[int, ...]:
-        """Categories of each item, (J,)."""
+        """Number of categories of each item, (J,)."""
         if isinstance(self.num_categories, int):
             return (self.num_categories,) * num_items
         return self.num_categories
@@ -176,7 +176,7 @@ class Categorical(ResponseFamily):
         return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictors and thresholds of positive probabilities (..., P)."""
+        """Linear predictors and thresholds from positive probabilities (..., P)."""
         own = self._of(chances)
         log = chances.log()
         return (log - own.spread(log[..., own.code == 0]))[..., own.code > 0], chances[..., :0]
@@ -255,7 +255,7 @@ class Categorical(ResponseFamily):
         return (eta - own.spread(own.log_total(eta))).exp()
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        """The mean code, which says something only of categories in an order."""
+        """Mean code, meaningful only for categories in an order."""
         own = self._of(eta)
         return own.total(self.mean(eta) * own.code)
 
@@ -501,7 +501,7 @@ class Ordinal(Categorical):
 def _checked(
     owner: str, number: Any, levels: Any
 ) -> tuple[int | tuple[int, ...], tuple[Any, ...] | None]:
-    """Numbers of categories and their names as integers and tuples of strings."""
+    """Check numbers of categories and their names, as integers and tuples of strings."""
     if (
         levels is None
         and isinstance(number, tuple)
@@ -660,7 +660,7 @@ def as_indicators(family: ResponseFamily, table: Tensor) -> Tensor:
 
 
 def threshold_limits(family: ResponseFamily, num_items: int) -> list[tuple[float, float]]:
-    """The interval of every gap or step, item after item."""
+    """Interval of every gap or step, item after item."""
     out: list[tuple[float, float]] = []
     for block, columns, _ in family.blocks(num_items):
         if isinstance(block, Ordinal):

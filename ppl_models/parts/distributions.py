@@ -16,12 +16,12 @@ MAX_ENUMERABLE = 24  # 2^24 configurations; beyond it exact enumeration is a mis
 
 
 def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
-    """The common shape; numpy's, for torch's own loads a computer algebra system."""
+    """Common broadcast shape, by numpy, as torch's loads a computer algebra system."""
     return torch.Size(np.broadcast_shapes(*shapes))
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x) to rounding; torch's default drops the e^-x of x > 20, an error of 2e-9."""
+    """Softplus log(1 + e^x), exact to rounding also for x > 20, unlike torch's."""
     return torch.nn.functional.softplus(x, threshold=40.0)
 
 
@@ -110,7 +110,7 @@ def binary_configurations(
 
 
 def support_size(fn: TorchDistribution) -> int | None:
-    """Values of an enumerable distribution, None if they are too many to list."""
+    """Number of values of an enumerable distribution, None if too many to list."""
     bits = getattr(fn, "num_bits", None)
     if bits is None:
         return len(fn.enumerate_support(expand=False))
@@ -151,7 +151,7 @@ class BinaryVector(TorchDistribution):
 
     @property
     def num_bits(self) -> int:
-        """K; there are 2^K values."""
+        """Number of bits, K; there are 2^K values."""
         return self.event_shape[0]
 
     @property
@@ -267,7 +267,7 @@ def log_size_density(log_size: Tensor) -> Tensor:
 
 
 class OnGraph(constraints.Constraint):
-    """Matrices whose free entries satisfy ``base`` and whose other entries are zero."""
+    """Constraint of matrices: free entries satisfy ``base``, all others are zero."""
 
     event_dim = 2
     is_discrete = False
@@ -283,7 +283,7 @@ class OnGraph(constraints.Constraint):
 
 
 class _Scatter(transforms.Transform):
-    """Free entries as a vector -> matrix with zeros off the graph."""
+    """Scatter a vector of free entries to a matrix with zeros off the graph."""
 
     bijective = True
     domain = constraints.real_vector

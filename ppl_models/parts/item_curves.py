@@ -94,7 +94,7 @@ class RRUM:
 
 @dataclass(frozen=True, eq=False)
 class CurvedItems:
-    """Items with one curve and the same attributes.
+    """Group of items with one curve and the same attributes.
 
     Args:
         curve: "acdm" or "rrum".
@@ -117,7 +117,7 @@ class CurvedItems:
 
     @property
     def design(self) -> Tensor:
-        """One and the products at each profile, (2^q, 2^q)."""
+        """Design matrix: one and the products at each profile, (2^q, 2^q)."""
         members = self.products.double()
         inside = (self.profiles @ members.mT > members.sum(-1) - 0.5).double()
         return torch.nn.functional.pad(inside, (1, 0), value=1.0)
@@ -133,7 +133,7 @@ class CurvedItems:
         )
 
     def log_odds(self, x: Tensor) -> Tensor:
-        """At each profile, (..., 2^q), of (b, W) (..., 1 + q)."""
+        """Log-odds at each profile, (..., 2^q), from (b, W) (..., 1 + q)."""
         b, w, has = x[..., :1], x[..., 1:], self.profiles.to(x)
         if self.curve == "acdm":
             weights = w.exp()
@@ -198,7 +198,7 @@ class CurvedItems:
         return CONCENTRATION * (1 - cells * shares), CONCENTRATION * cells * information
 
     def draw_loadings(self, shape: torch.Size, like: Tensor) -> Tensor:
-        """W of all items from their prior, (*shape, n, q)."""
+        """Draw W of all items from their prior, (*shape, n, q)."""
         shape = torch.Size([*shape, len(self.items), len(self.singles)])
         c = like.new_tensor(CONCENTRATION)
         if self.curve == "rrum":

@@ -26,7 +26,7 @@ class LinearPredictor:
         self.latents, self.loadings, self.intercepts = latents, loadings, intercepts
 
     def tensor(self) -> Tensor:
-        r"""(\*batch, J)."""
+        r"""Predictor as a tensor, (\*batch, J)."""
         if (
             self.loadings.dim() > 2 and self.loadings.shape[-3] == 1
         ):  # one matrix for all rows: one product
@@ -48,7 +48,7 @@ class LinearPredictor:
 
 
 class _Answers(constraints.Constraint):
-    """Vectors of real answers; NaN stands for a missing one."""
+    """Constraint of real vectors; NaN stands for a missing answer."""
 
     is_discrete = False
     event_dim = 1
@@ -115,7 +115,7 @@ class ItemResponse(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """E[x], on the unexpanded shape of the predictor."""
+        """Mean E[x], on the unexpanded shape of the predictor."""
         return self.family.expected_response(self.eta, self.dispersion)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:

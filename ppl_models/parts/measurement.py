@@ -9,13 +9,13 @@ and a bottom layer is a choice of the families of subsets :math:`\mathcal{S}_j`.
 loadings belongs to the same product in every item that uses it. A disjunctive item has :math:`1 -
 \prod_{k \in S} (1 - a_k)` in the place of its product.
 
-Where the law of the attributes leaves some profiles out, products of an item may be linearly
-dependent over the profiles that there are, and no data tell their coefficients apart. Such an item
-keeps as many as it has distinct predictors, less its intercept; the others are fixed at zero. Under
-a hierarchy products are dependent where they are equal, and the one with all attributes that its
-members need stays: with A before B a saturated item of both has the main effect of A and the
-interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is the
-hierarchical diagnostic classification model.
+Where the distribution of the attributes leaves some profiles out, products of an item may be
+linearly dependent over the profiles that there are, and no data tell their coefficients apart. Such
+an item keeps as many as it has distinct predictors, less its intercept; the others are fixed at
+zero. Under a hierarchy products are dependent where they are equal, and the one with all attributes
+that its members need stays: with A before B a saturated item of both has the main effect of A and
+the interaction of A and B, which is the effect of B nested in A, and no main effect of B. That is
+the hierarchical diagnostic classification model.
 
 Source: J. Templin and L. Bradshaw (2014), doi:10.1007/s11336-013-9362-0 (the nested effects).
 """
@@ -41,7 +41,7 @@ Subset = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """The products of a layer and who uses them.
+    """Layout of a layer's products: which items use them.
 
     Args:
         terms: bool (T, K), the members of each, by size and then in lexicographic order.
@@ -56,11 +56,11 @@ class Layout(NamedTuple):
 
 
 class Bottom(Protocol):
-    """The products that a bottom layer is linear in."""
+    """Measurement model of a bottom layer: the products it is linear in."""
 
     @property
     def disjunctive(self) -> bool:
-        """Disjunction: one attribute of a subset is enough, in place of their product."""
+        """Whether one attribute of a subset is enough, in place of their product."""
         ...
 
     @property
@@ -124,7 +124,7 @@ class ExpDINO:
 
 @dataclass(frozen=True)
 class ExpGDM:
-    r"""The general diagnostic model: main effects and interactions of an item's attributes.
+    r"""General diagnostic model: main effects and interactions of an item's attributes.
 
     Without ``order`` it is saturated, :math:`2^{|\mathrm{pa}(j)|}` coefficients an item with its
     intercept; ``order=1`` leaves the main effects, ``order=2`` adds the interactions of pairs, and
@@ -165,7 +165,7 @@ class ExpGDM:
 
 
 def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout | None:
-    """The products of a layer and who uses them; None for an additive layer.
+    """Layout of a layer's products; None for an additive layer.
 
     Args:
         bottom: the form of the items.
@@ -191,7 +191,7 @@ def layout_of_items(
     owner: str,
     profiles: Tensor | None = None,
 ) -> Layout:
-    """The products of a layer whose items each have a form of their own.
+    """Layout of a layer whose items each have a rule of their own.
 
     Args:
         bottoms: the form of each item, J.

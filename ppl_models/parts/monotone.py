@@ -54,7 +54,7 @@ def rises(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class MonotoneItems:
-    """Items with the same features of the same attributes.
+    """Group of monotone items with the same features of the same attributes.
 
     Args:
         items: their numbers, long (n,).
@@ -73,7 +73,7 @@ class MonotoneItems:
     design: Tensor
 
     def free(self, loadings: Tensor) -> Tensor:
-        """Unconstrained coordinates (..., n, m) of coefficients of the same shape."""
+        """Free coordinates (..., n, m) of coefficients of the same shape."""
         if self.below is None:
             return loadings.clamp(min=LEAST).log()
         levels = (loadings @ self.design.mT.to(loadings)).unbind(-1)
@@ -95,14 +95,14 @@ class MonotoneItems:
 
     @staticmethod
     def _floor(levels: Sequence[Tensor], lower: tuple[int, ...]) -> Tensor:
-        """The highest predictor of the largest subsets inside."""
+        """Highest predictor of the largest subsets inside."""
         return torch.stack([levels[t] for t in lower]).amax(0) if lower else torch.zeros(())
 
 
 def monotone_items(
     terms: Tensor, uses: Tensor, disjunctive: Tensor | None, left_out: Tensor, owner: str
 ) -> tuple[MonotoneItems, ...]:
-    """Groups of the items of a layer, but for those that are ``left_out``.
+    """Groups of monotone items of a layer, but for those that are ``left_out``.
 
     Args:
         terms: bool (T, K); uses: bool (J, T); disjunctive: bool (T,) or None; left_out: bool (J,).
@@ -153,7 +153,7 @@ def monotone_items(
 
 
 class Rising(constraints.Constraint):
-    """Matrices that are zero off the graph, and whose items no attribute lowers."""
+    """Constraint of matrices: zero off the graph, and no attribute lowers an item."""
 
     event_dim = 2
     is_discrete = False
@@ -171,7 +171,7 @@ class Rising(constraints.Constraint):
 
 
 class _Rise(transforms.Transform):
-    """Free entries as a vector -> matrix."""
+    """Transform of free entries as a vector to a monotone matrix."""
 
     bijective = True
     domain = constraints.real_vector
@@ -250,7 +250,7 @@ class MonotoneLoadings(TorchDistribution):
         return Rising(self.graph, self.groups)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """By rejection, item by item."""
+        """Draw by rejection, item by item."""
         out = self.base.sample(torch.Size(sample_shape))
         for group in self.groups:
             place = (..., group.items.unsqueeze(-1), group.columns)

@@ -25,16 +25,16 @@ Constant = float | Tensor
 
 
 class Penalty(Hashable, Protocol):
-    """A symmetric penalty that rises with the size of its argument."""
+    """Symmetric penalty that rises with the size of its argument."""
 
     @property
     def threshold(self) -> Constant:
-        """Loadings smaller than this in size count as absent edges."""
+        """Threshold below which a loading's size counts as an absent edge."""
         ...
 
     @property
     def knots(self) -> tuple[Constant, ...]:
-        """Positive points where the penalty changes its formula."""
+        """Knots: positive points where the penalty changes its formula."""
         ...
 
     def __call__(self, value: Tensor) -> Tensor: ...
@@ -48,12 +48,12 @@ class Penalty(Hashable, Protocol):
         ...
 
     def convex(self) -> Penalty:
-        """A convex penalty with the same slope at zero: where a path to this penalty starts."""
+        """Convex penalty with the same slope at zero, the start of a path to this one."""
         ...
 
 
 def check_penalty(owner: str, name: str, value: Any) -> None:
-    """``value`` must be a penalty, or None."""
+    """Check that a value is a penalty, or None."""
     is_penalty = callable(getattr(value, "prox", None)) or type(value).__module__ == __name__
     if value is not None and (isinstance(value, type) or not is_penalty):
         raise ValueError(
@@ -77,7 +77,7 @@ def _positive(owner: str, name: str, value: Constant) -> None:
 
 
 def _along(constant: Constant, value: Tensor) -> Constant:
-    """A constant that broadcasts along the leading dim of ``value``."""
+    """Constant that broadcasts along the leading dim of ``value``."""
     if isinstance(constant, Tensor):
         return constant.reshape(-1, *(1,) * (value.dim() - 1))
     return constant
@@ -91,7 +91,7 @@ def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
 
 
 def taken(penalty: Penalty, index: Tensor) -> Penalty:
-    """Some of the penalties that are stacked into one, in the order of ``index``."""
+    """Select some of the penalties that are stacked into one, in the order of ``index``."""
     values = {field.name: getattr(penalty, field.name) for field in fields(cast("Any", penalty))}
     return replace(
         cast("Any", penalty),
@@ -126,7 +126,7 @@ class TruncatedLasso:
 
     @classmethod
     def from_level(cls, level: float, threshold: float) -> TruncatedLasso:
-        """The level form ``level * min(|b| / threshold, 1)``."""
+        """Penalty in level form, ``level * min(|b| / threshold, 1)``."""
         _positive("TruncatedLasso.from_level", "level", level)
         _positive("TruncatedLasso.from_level", "threshold", threshold)
         return cls(level / threshold, threshold)
@@ -232,7 +232,7 @@ class SCAD:
 
     @classmethod
     def matching(cls, penalty: TruncatedLasso, shape: float = 3.7) -> SCAD:
-        """The SCAD that is flat from the same threshold at the same level as a truncated Lasso."""
+        """SCAD flat from the same threshold at the same level as a truncated Lasso."""
         knot = penalty.threshold / shape
         level = penalty.slope_at_zero * penalty.threshold
         return cls(knot, level / ((shape + 1) * knot**2 / 2), shape)
@@ -307,12 +307,12 @@ class Ridge:
 
     @property
     def threshold(self) -> float:
-        """No loading but zero itself is an absent edge."""
+        """Threshold zero: only a loading of exactly zero is an absent edge."""
         return 0.0
 
     @property
     def knots(self) -> tuple[Constant, ...]:
-        """One formula everywhere; these keep quadrature near the mass."""
+        """Knots for quadrature near the mass; the formula is one everywhere."""
         return (self.scale, 3 * self.scale, 6 * self.scale, 10 * self.scale, 20 * self.scale)
 
     def __call__(self, value: Tensor) -> Tensor:
@@ -327,7 +327,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class ToBeChosen:
-    """Stands where a penalty is left open: a plain ``fit`` chooses one, and with it the graph.
+    """Penalty left open: a plain ``fit`` chooses one, and with it the graph.
 
     As a Pyro program the model is then the one without a penalty, and a method that is named
     (``fit(model, data, EM())``) fits that.
@@ -344,7 +344,7 @@ def _best(penalty: Penalty, center: Tensor, curvature: Tensor, sizes: tuple[Tens
 
 
 class PenaltyPrior(TorchDistribution):
-    r"""Density proportional to :math:`e^{-p(b)}` on [-bound, bound].
+    """Prior density proportional to :math:`e^{-p(b)}` on [-bound, bound].
 
     Or to :math:`e^{-p(b) - b^2 / (2 s^2)}` on the whole line.
 

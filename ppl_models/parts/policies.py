@@ -17,10 +17,10 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 
 class Policy(Protocol):
-    """Features of a state, and the parameters they have."""
+    """Policy of a continuous state: its features and their parameters."""
 
     def num_outputs(self, num_features: int) -> int:
-        """Features that the softmax sees, F."""
+        """Number of features that the softmax sees, F."""
         ...
 
     def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:

@@ -12,7 +12,7 @@ from torch.distributions import biject_to, constraints, transform_to, transforms
 
 
 class PositiveDefinite(type(constraints.positive_definite)):  # type: ignore[misc]
-    """Positive definite matrices of a known size; torch's own constraint has no bijection."""
+    """Constraint of positive definite matrices of a known size, with a bijection."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -36,7 +36,7 @@ class Segments:
         self.entry = (first.unsqueeze(-1) + place).clamp(max=max(self.num_entries - 1, 0))  # (J, H)
 
     def spread(self, values: Tensor) -> Tensor:
-        """One value an item (..., J) repeated over its entries, (..., P)."""
+        """Spread one value an item (..., J) over its entries, (..., P)."""
         return values[..., self.owner]
 
     def total(self, values: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Segments:
         )
 
     def padded(self, values: Tensor, fill: float) -> Tensor:
-        """One line an item, ``fill`` after its last entry, (..., P) to (..., J, H)."""
+        """Pad to one line an item, ``fill`` after its last entry, (..., P) to (..., J, H)."""
         return values[..., self.entry].masked_fill(~self.inside, fill)
 
     def log_total(self, values: Tensor) -> Tensor:
@@ -56,22 +56,22 @@ class Segments:
 
 @lru_cache(maxsize=256)
 def segments_of(sizes: tuple[int, ...], device: torch.device) -> Segments:
-    """The segments of these sizes; their tensors are not to be written into."""
+    """Cached segments of these sizes; their tensors are not to be written into."""
     return Segments(sizes, device)
 
 
 class Shares(constraints.Constraint):
-    """Non-negative numbers of which some groups each sum to one."""
+    """Constraint of non-negative numbers, some groups of which each sum to one."""
 
     is_discrete = False
 
     def scaled(self, value: Tensor) -> Tensor:
-        """Non-negative numbers, divided by the sums of their groups."""
+        """Divide non-negative numbers by the sums of their groups."""
         raise NotImplementedError
 
 
 class Simplexes(Shares):
-    """Vectors whose consecutive segments are not negative and each sum to one."""
+    """Constraint of vectors whose consecutive segments each sum to one."""
 
     event_dim = 1
 
@@ -156,7 +156,7 @@ class _SticksAbreast(transforms.Transform):
 
 
 def segments_of_free(sizes: tuple[int, ...]) -> Tensor:
-    """The item of each free coordinate, (P - J,)."""
+    """Item number of each free coordinate, (P - J,)."""
     return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.long) - 1)
 
 
@@ -167,7 +167,7 @@ def _biject_to_simplexes(constraint: Simplexes) -> transforms.Transform:
 
 
 class DirichletTables(TorchDistribution):
-    r"""Independent Dirichlet laws of the items, side by side.
+    r"""Independent Dirichlet distributions of the items, side by side.
 
     .. math::
 

@@ -1,8 +1,8 @@
 r"""Distributions of K dependent bits, enumerated jointly as one site.
 
 As with :class:`~ppl_models.parts.distributions.BinaryVector`, the support is the list of joint
-configurations ("profiles"), and expanding a law over a plate costs nothing. Profiles are in
-lexicographic order, so entry 0 is the most significant bit of a profile's code.
+configurations ("profiles"), and expanding a distribution over a plate costs nothing. Profiles are
+in lexicographic order, so entry 0 is the most significant bit of a profile's code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_BITS = 62  # of a code
 
 
 def codes_of(bits: Tensor) -> Tensor:
-    """The code of 0/1 vectors (..., K), entry 0 first, as integers (...)."""
+    """Codes of 0/1 vectors (..., K), entry 0 first, as integers (...)."""
     size = bits.shape[-1]
     if size > MAX_BITS:
         raise ValueError(f"a profile of {size} bits has no code; at most {MAX_BITS} were expected")
@@ -96,7 +96,7 @@ class _ProfileLaw(TorchDistribution):
 
 
 class ProfileTable(_ProfileLaw):
-    r"""A probability for each profile: :math:`P(a = \alpha_c) = e^{w_c}`.
+    r"""Table of profile probabilities, :math:`P(a = \alpha_c) = e^{w_c}`.
 
     Args:
         log_weights: w, (\*batch, C), normalised.
@@ -139,7 +139,7 @@ class TraitBits(_ProfileLaw):
 
     @property
     def num_bits(self) -> int:
-        """K; there are 2^K values."""
+        """Number of bits, K; there are 2^K values."""
         return self.event_shape[0]
 
     def _profiles(self) -> Tensor:
@@ -166,7 +166,7 @@ class TraitBits(_ProfileLaw):
 
 
 class BinaryNetwork(_ProfileLaw):
-    r"""Bits on a directed acyclic graph, a table each.
+    r"""Bayesian network of bits on a directed acyclic graph, a table each.
 
     :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`.
 
@@ -187,14 +187,14 @@ class BinaryNetwork(_ProfileLaw):
 
     @property
     def num_bits(self) -> int:
-        """K; there are 2^K values."""
+        """Number of bits, K; there are 2^K values."""
         return self.event_shape[0]
 
     def _profiles(self) -> Tensor:
         return binary_configurations(self.num_bits, self.chances.dtype, self.chances.device)
 
     def chance(self, k: int, value: Tensor) -> Tensor:
-        """P(bit k = 1 | its parents), for bits (..., K)."""
+        """Conditional P(bit k = 1 | its parents), for bits (..., K)."""
         return entries(self.chances, self.first[k] + codes_of(value[..., list(self.parents[k])]))
 
     def _log_density(self, value: Tensor) -> Tensor:

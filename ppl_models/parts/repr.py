@@ -20,6 +20,7 @@ MOST_NUMBERS = 8  # of an array that is shown whole
 MOST_WIDTH = 72  # of a value
 MOST_LINE = 100  # of a record on one line
 MOST_NAMES = 6
+MOST_LISTED = 8  # names in a sentence
 MOST_SETTING = 40
 MOST_WORDS = 100  # of a line of words
 MOST_LINES = 30  # of a table
@@ -60,14 +61,14 @@ def _fields(record: Any) -> list[tuple[str, str]]:
 
 
 def lines_of(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values in two columns, a line each."""
+    """Format names and values in two columns, a line each."""
     pairs = list(pairs)
     width = max((len(name) for name, _ in pairs), default=0)
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in pairs)
 
 
 def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values as a table for notebooks, every text escaped."""
+    """Format names and values as an HTML table, every text escaped."""
     left = "text-align: left"
     rows = "".join(
         f'<tr><th style="{left}">{escape(name)}</th><td style="{left}">{escape(text)}</td></tr>'
@@ -77,7 +78,7 @@ def html_table(title: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = None) -> str:
-    """A choice and its table as text; a long table is left out, None."""
+    """Format a choice and its table as text; a long table is left out, None."""
     words = [
         textwrap.fill(sentence, MOST_WORDS, initial_indent="  ", subsequent_indent="  ")
         for sentence in sentences
@@ -89,7 +90,7 @@ def told(headline: str, sentences: Iterable[str], table: pd.DataFrame | None = N
 
 
 def told_html(headline: str, sentences: Iterable[str], table: pd.DataFrame) -> str:
-    """The same for a notebook, every text escaped."""
+    """Format a choice and its table as HTML, every text escaped."""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     numbers = table.to_html(float_format=_few_places, max_rows=MOST_LINES)
     return f"<p><b>{escape(headline)}</b></p>{words}{numbers}"
@@ -106,7 +107,7 @@ class Told:
 
     @property
     def headline(self) -> str:
-        """The answer, in one sentence."""
+        """Headline: the answer in one sentence."""
         raise NotImplementedError
 
     @property
@@ -116,8 +117,12 @@ class Told:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The numbers."""
+        """Table of the numbers."""
         raise NotImplementedError
+
+    def text(self) -> str:
+        """Headline and conclusions."""
+        return " ".join((self.headline, *self.sentences))
 
     def __repr__(self) -> str:
         return told(self.headline, self.sentences, self.table)
@@ -155,7 +160,7 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
 
 
 def _decimals(size: float, digits: int) -> int:
-    """Decimals that show so many digits of a number of this size."""
+    """Number of decimals that show so many digits of a number of this size."""
     if size > 0 and math.isfinite(size):
         return min(max(digits - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
     return 0
@@ -168,7 +173,7 @@ def _fixed(value: float, place: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value on one short line: whole where it is small, else what it is and how large."""
+    """Short text of a value: whole where it is small, else its kind and size."""
     if isinstance(value, Tensor | np.ndarray):
         return _array(value)
     if isinstance(value, float):
@@ -184,7 +189,7 @@ def shown(value: Any) -> str:
 
 
 def shown_settings(record: Any) -> str:
-    """A model or an engine with those of its settings that are not the usual ones, and short."""
+    """Short text of a model or engine with its settings that are not the defaults."""
     if not dataclasses.is_dataclass(record):
         return str(getattr(record, "__name__", type(record).__name__))
     parts = []
@@ -216,8 +221,15 @@ def _plain(value: Any) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A count and what is counted, such as "1 row" and "2,000 rows"."""
+    """Number and noun, such as "1 row" and "2,000 rows"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(names: Iterable[Any], most: int = MOST_LISTED) -> str:
+    """Names in a row, those beyond the first few counted, such as "a, b and 1,000 more"."""
+    texts = list(map(str, names))
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:

@@ -9,8 +9,8 @@ measure h. The log-density of all rows against all enumerated configurations is 
 product.
 
 Where the predictor is not the natural parameter (negative binomial: it is the log of the mean) the
-law is that of a natural parameter and a partition that depend on predictor and dispersion both, and
-for maximisers and sweeps, up to terms without the predictor,
+distribution is that of a natural parameter and a partition that depend on predictor and dispersion
+both, and for maximisers and sweeps, up to terms without the predictor,
 
 .. math:: \log f(x \mid \eta, \gamma) = T(x) \, \eta - \{T(x) + \gamma\} A_\gamma(\eta).
 """
@@ -47,7 +47,7 @@ class ResponseFamily:
         return 15.0
 
     def item_bounds(self, num_items: int) -> tuple[float, ...]:
-        """The half-width item by item: each has that of its own family."""
+        """Half-widths of the items' intervals, each by its own family."""
         return tuple(
             family.bound
             for family, columns, _ in self.blocks(num_items)
@@ -77,7 +77,7 @@ class ResponseFamily:
         return num_predictors
 
     def predictors(self, num_items: int) -> list[slice]:
-        """The part of the predictor vector that belongs to each of :meth:`blocks`."""
+        """Slices of the predictor vector, one for each of :meth:`blocks`."""
         widths = [
             family.num_predictors(columns.stop - columns.start)
             for family, columns, _ in self.blocks(num_items)
@@ -85,7 +85,7 @@ class ResponseFamily:
         return [slice(sum(widths[:b]), sum(widths[: b + 1])) for b in range(len(widths))]
 
     def spread(self, values: Tensor) -> Tensor:
-        """One value an item (..., J) at each of its predictors, (..., P)."""
+        """Spread one value an item (..., J) over its predictors, (..., P)."""
         return values
 
     def num_categories_of(self, num_items: int) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ class ResponseFamily:
 
     @property
     def is_continuous(self) -> bool:
-        """Continuous item: a density, which depends on the unit, and not a probability."""
+        """Whether the item has a density, which depends on the unit."""
         return False
 
     def num_dispersed(self, num_items: int) -> int:
@@ -128,7 +128,7 @@ class ResponseFamily:
         return 0
 
     def statistic(self, x: Tensor) -> Tensor:
-        """T(x)."""
+        """Sufficient statistic T(x)."""
         return x
 
     def inner(self, x: Tensor, mask: Tensor | None, natural: Tensor) -> Tensor:
@@ -145,19 +145,19 @@ class ResponseFamily:
         return pairwise_dot(statistic if mask is None else statistic * self.spread(mask), natural)
 
     def log_partition(self, eta: Tensor) -> Tensor:
-        """A(eta)."""
+        """Log-partition A(eta)."""
         raise NotImplementedError(f"{type(self).__name__} does not define log_partition")
 
     def mean(self, eta: Tensor) -> Tensor:
-        """A'(eta), the expected statistic; the expected response where T is the identity."""
+        """Expected statistic A'(eta); the expected response where T is the identity."""
         raise NotImplementedError(f"{type(self).__name__} does not define mean")
 
     def curvature(self, eta: Tensor) -> Tensor:
-        """A''(eta)."""
+        """Variance function A''(eta)."""
         raise NotImplementedError(f"{type(self).__name__} does not define curvature")
 
     def moments(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        """A'(eta) and A''(eta)."""
+        """Mean and variance functions A'(eta) and A''(eta)."""
         return self.mean(eta), self.curvature(eta)
 
     def total_increment(self, step: Tensor, scale: Tensor | None = None) -> TotalIncrement:
@@ -183,15 +183,15 @@ class ResponseFamily:
 
     @property
     def is_canonical(self) -> bool:
-        """Canonical link: the predictor is the natural parameter."""
+        """Whether the link is canonical: the predictor is the natural parameter."""
         return True
 
     def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        """The natural parameter."""
+        """Natural parameter."""
         return eta
 
     def partition(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        """The log-partition of the natural parameter."""
+        """Log-partition of the natural parameter."""
         return self.log_partition(eta)
 
     def given(self, dispersion: Tensor) -> ResponseFamily:
@@ -202,7 +202,7 @@ class ResponseFamily:
         return self
 
     def take(self, items: Tensor) -> ResponseFamily:
-        """The same family of some of its items, (..., J, anything) of whatever it holds."""
+        """Family of some of its items, (..., J, anything) of whatever it holds."""
         return self
 
     def expansion(
@@ -215,11 +215,11 @@ class ResponseFamily:
         return self.moments(eta)
 
     def expected_response(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        """E[x | eta, dispersion]."""
+        """Expected response E[x | eta, dispersion]."""
         return self.mean(eta)
 
     def scale(self, dispersion: Tensor | None, num_items: int) -> Tensor | None:
-        """s(dispersion), (..., J), or None where it is 1."""
+        """Scale s(dispersion), (..., J), or None where it is 1."""
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -227,12 +227,12 @@ class ResponseFamily:
         return x.new_zeros(x.shape[:-1])
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
-        """One response for each predictor."""
+        """Draw one response for each predictor."""
         raise NotImplementedError(f"{type(self).__name__} does not define draw")
 
     @property
     def fill(self) -> float:
-        """A valid value to stand where an entry is missing."""
+        """Valid value in the place of a missing entry."""
         return 0.0
 
     def linearise(self, mean: Tensor, epsilon: float) -> Tensor:
@@ -241,11 +241,11 @@ class ResponseFamily:
 
     @property
     def is_linear(self) -> bool:
-        """True where the expected statistic is the predictor itself."""
+        """Whether the expected statistic is the predictor itself."""
         return False
 
     def item(self, place: int) -> ResponseFamily:
-        """The family of one item of several."""
+        """Family of one item of several."""
         return self
 
     def problem(self, x: Tensor) -> str | None:
@@ -255,7 +255,7 @@ class ResponseFamily:
 
 @dataclass(frozen=True)
 class Bernoulli(ResponseFamily):
-    r"""x in {0, 1}; :math:`\eta` is the log-odds; :math:`A = \log(1 + e^\eta)`."""
+    r"""Bernoulli x in {0, 1}; :math:`\eta` is the log-odds, :math:`A = \log(1 + e^\eta)`."""
 
     def log_partition(self, eta: Tensor) -> Tensor:
         return softplus(eta)
@@ -370,9 +370,9 @@ class NegativeBinomial(ResponseFamily):
         \Big(\frac{s}{\mu + s}\Big)^s, \qquad
         \mathrm{E}\, x = \mu, \quad \mathrm{Var}\, x = \mu + \mu^2 / s .
 
-    A Poisson count whose mean varies as a Gamma law of shape s; large s is Poisson. The prior of a
-    size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`, keeps it finite where counts vary no more
-    than Poisson ones (use :class:`Poisson` for those).
+    A Poisson count whose mean varies as a Gamma distribution of shape s; large s is Poisson. The
+    prior of a size, :math:`p(s) \propto \exp(-(\log s)^2 / 18)`, keeps it finite where counts vary
+    no more than Poisson ones (use :class:`Poisson` for those).
     """
 
     is_canonical = False
@@ -417,7 +417,7 @@ class NegativeBinomial(ResponseFamily):
 
 @dataclass(frozen=True, eq=False)
 class _AtSize(ResponseFamily):
-    r"""Negative binomial items of known size.
+    r"""Negative binomial family of known size.
 
     :math:`A_\gamma(\eta) = \log(1 + e^{\eta - \log s})`.
     """
@@ -541,7 +541,7 @@ def _weighted(
 
 
 def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
-    """The items whose family has a dispersion, in the order of the dispersion vector."""
+    """Items whose family has a dispersion, in the order of the dispersion vector."""
     blocks = family.blocks(len(items))
     return [
         name for _, columns, part in blocks if part.stop > part.start for name in items[columns]
@@ -549,7 +549,7 @@ def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
 
 
 def sizes(family: ResponseFamily, num_items: int) -> Tensor:
-    """Sizes of negative binomial items in the dispersion vector, bool (D,).
+    """Mask of negative binomial sizes in the dispersion vector, bool (D,).
 
     The other entries are variances.
     """

@@ -37,7 +37,7 @@ MISSING = -1.0  # stands for a count that is not there
 def maximise_sizes(
     x: Tensor, weight: Tensor, sums: Tensor, counts: Tensor, eta: Tensor, size: Tensor
 ) -> Tensor:
-    """Sizes (R, J) that are not below the given ones in Q.
+    """Maximise sizes (R, J); Q does not fall.
 
     Args:
         x: values that the counts take; weight: expected rows with each; both (J, V) or (R, J, V).

@@ -1,4 +1,4 @@
-"""A multivariate skew-normal law."""
+"""A multivariate skew-normal distribution."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ChainPlan:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(B,), the steps of every sequence."""
+        """Number of steps of every sequence, (B,)."""
         return self.tree.num_steps
 
     @classmethod
@@ -165,7 +165,7 @@ class ChainPlan:
         return each.new_zeros(len(each), len(self.lengths)).index_add(1, self.row, each)
 
     def move_counts(self, num_states: int, num_actions: int) -> Tensor:
-        """(A, S, S), how often an action led from a state to the next."""
+        """Counts of moves by action, from a state to the next, (A, S, S)."""
         out = torch.zeros(
             num_actions, num_states, num_states, dtype=torch.int64, device=self.counts.device
         )
@@ -188,12 +188,12 @@ class _Coded:
 
     @property
     def num_observed(self) -> int:
-        """Codes of known actions."""
+        """Number of codes of known actions."""
         return self.num_states * self.num_actions
 
     @property
     def num_codes(self) -> int:
-        """Codes of what is seen of an action, "nothing" last."""
+        """Number of codes of an action's observation, "nothing" last."""
         return self.num_observed + self.num_states**2 + 1
 
     @property
@@ -205,7 +205,7 @@ class _Coded:
         return list(slices(self.table.shape[0] * self.table.shape[1]))
 
     def lengths(self) -> np.ndarray:
-        """(B,)."""
+        """Number of steps of every sequence, (B,)."""
         return (self.table[..., 0] >= 0).sum(-1)
 
     def _steps(self, part: slice) -> tuple[np.ndarray, ...]:
@@ -220,7 +220,7 @@ class _Coded:
         return row[inside], state[inside], action[inside], following[inside], step[inside] == 0
 
     def keys(self, part: slice) -> np.ndarray:
-        """The keys of the steps of a slice."""
+        """Integer keys of the steps of a slice."""
         _, state, action, following, first = self._steps(part)
         unseen = np.where(
             following < 0,
@@ -284,7 +284,7 @@ def log_recursion(
 
 
 def _logsumexp(x: Tensor) -> Tensor:
-    """Over dim 1; -inf, and no gradient, where all terms are -inf."""
+    """Log-sum-exp over dim 1; -inf, and no gradient, where all terms are -inf."""
     empty = x.isneginf().all(1, keepdim=True)
     total = torch.where(empty, torch.zeros_like(x), x).logsumexp(1)
     return torch.where(empty.squeeze(1), torch.full_like(total, -torch.inf), total)
@@ -295,7 +295,7 @@ Plan = TypeVar("Plan")
 
 
 def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> Plan:
-    """Cache what ``build`` makes of a tensor, as long as the tensor lives unchanged."""
+    """Cache of a plan by tensor, as long as the tensor lives unchanged."""
     key = id(data)
     held = _PLANS.get(key)
     if held is not None and held[0]() is data and held[1:3] == (data._version, sort):
@@ -310,7 +310,7 @@ def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> P
 
 
 def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
-    """The plan of a tensor, kept as long as the tensor lives unchanged."""
+    """Cached plan of a tensor, kept as long as the tensor lives unchanged."""
     return remember(
         trajectories,
         (num_states, num_actions),

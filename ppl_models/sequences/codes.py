@@ -13,7 +13,7 @@ TABLE_SIZE = 2**22  # codes below this are looked up in a table instead of a sor
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """The distinct values among many integers in [0, bound), and the place of each among them.
+    """Distinct values among many integers in [0, bound), and each one's position.
 
     Args:
         distinct: ascending.
@@ -25,7 +25,7 @@ class Codes:
 
     @classmethod
     def of(cls, parts: Iterable[np.ndarray], bound: int, most: int | None = None) -> Codes | None:
-        """From the integers, a part at a time; None as soon as there are more than ``most``."""
+        """Build codes from integers, a part at a time; None beyond ``most`` values."""
         tabled = bound <= TABLE_SIZE
         seen, distinct = np.zeros(bound if tabled else 0, dtype=bool), np.empty(0, dtype=np.int64)
         for part in parts:
@@ -45,12 +45,12 @@ class Codes:
         return cls(distinct, table)
 
     def places(self, codes: np.ndarray) -> np.ndarray:
-        """The place of each integer."""
+        """Position of each integer among the distinct values."""
         return np.searchsorted(self.distinct, codes) if self.table is None else self.table[codes]
 
 
 def small_integers(largest: int) -> Any:
-    """The smallest type of whole numbers that torch indexes with after a cast."""
+    """Smallest integer type that torch indexes with after a cast."""
     return next(
         kind for kind in (np.uint8, np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max
     )

@@ -6,7 +6,7 @@ r"""Hidden Markov chains: sequence distributions with states summed out, any emi
     F_{s_t}(x_t) .
 
 The first emission is that of the first state. (Pyro's ``DiscreteHMM`` moves before it emits: its
-initial law :math:`\pi` is our :math:`\pi A`.)
+initial distribution :math:`\pi` is our :math:`\pi A`.)
 
 The sum is a product of matrices :math:`A \operatorname{diag}(F(x_t))`. A long sequence is cut into
 pieces whose products are taken side by side, and the pieces are then tied, so that a sequence of T
@@ -46,7 +46,7 @@ DOUBLINGS = 60
 MOST_SUMS = 2**16
 
 
-# ---------------------------------------------------------------- stationary laws
+# ---------------------------------------------------------------- stationary distributions
 
 
 def stationary_law(transitions: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def limit_law(transitions: Tensor) -> Tensor:
     r"""Long-run share of time in each state (\*batch, K), of any chain begun evenly."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
-    power = (transitions + eye) / 2  # has no period, and the same stationary laws
+    power = (transitions + eye) / 2  # has no period, and the same stationary distributions
     for _ in range(DOUBLINGS):
         power = power @ power
         power = power / power.sum(-1, keepdim=True)
@@ -71,7 +71,7 @@ def limit_law(transitions: Tensor) -> Tensor:
 
 
 class AllowedRows(Shares):
-    """Matrices whose rows are probability vectors with zeros off a graph.
+    """Constraint of matrices whose rows are probability vectors with zeros off a graph.
 
     Args:
         graph: bool (K, K), True where an entry may be positive; at least one in every row.
@@ -95,7 +95,7 @@ class AllowedRows(Shares):
 
 
 class _Rows(transforms.Transform):
-    """Free numbers, n - 1 for a row of n positive entries, to rows."""
+    """Transform of free numbers, n - 1 for a row of n positive entries, to rows."""
 
     bijective = True
     domain = constraints.real_vector
@@ -194,19 +194,19 @@ class AllowedMoves(TorchDistribution):
 
 
 def piece_length(num_sequences: int, num_steps: int) -> int:
-    """Steps of the pieces that sequences are cut into."""
+    """Number of steps of the pieces that sequences are cut into."""
     if num_sequences >= MANY or num_steps <= 2 * SHORTEST:
         return num_steps
     return max(SHORTEST, math.isqrt(num_steps))
 
 
 def may_lose_weight(transitions: Tensor) -> bool:
-    """Risk that scaled products lose a state to rounding: some move is too unlikely."""
+    """Whether scaled products may lose a state to rounding: some move is too unlikely."""
     return bool((transitions.detach() < LEAST.get(transitions.dtype, 1e-7)).any())
 
 
 def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
-    """The log-density of sequences, the states summed out; derivatives of any order.
+    """Log-density of sequences, states summed out; derivatives of any order.
 
     Args:
         initial: (R, K); transitions: (R, K, K).
@@ -229,7 +229,7 @@ def log_chain(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Te
 def log_chain_exactly(
     initial: Tensor, transitions: Tensor, log_densities: Tensor, inside: Tensor | None = None
 ) -> Tensor:
-    """The same by adding logarithms: slower, and exact where moves are impossible.
+    """Log-density of sequences by log-sums: slower, exact where moves are impossible.
 
     Args:
         initial, transitions, log_densities: as above.
@@ -245,7 +245,7 @@ def log_chain_exactly(
 
 
 def _pieces(values: Tensor, length: int) -> Tensor:
-    """(R, B, T, K) -> (L, R, B, P, K), zeros after the end."""
+    """Cut (R, B, T, K) into pieces (L, R, B, P, K), zeros after the end."""
     num = -(-values.shape[2] // length)
     return (
         torch.nn.functional.pad(values, (0, 0, 0, num * length - values.shape[2]))
@@ -270,7 +270,7 @@ def _finite(value: Tensor) -> Tensor:
 
 
 def _scaled_tree(initial: Tensor, transitions: Tensor, log_densities: Tensor) -> Tensor:
-    """Products of neighbours, of neighbouring products, and so on."""
+    """Scaled products by a tree: of neighbours, of neighbouring products, and so on."""
     peak = _finite(log_densities.amax(-1, keepdim=True).detach())  # (R, B, T, 1)
     peak = torch.cat(
         [first_offset(initial, log_densities[:, :, 0]).unsqueeze(2), peak[:, :, 1:]], 2
@@ -371,7 +371,7 @@ def _logs(chances: Tensor) -> Tensor:
 
 
 def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
-    r"""The log-density of every step in every state, zero where nothing was seen.
+    r"""Log-density of every step in every state, zero where nothing was seen.
 
     Args:
         emission: of batch shape (\*batch, 1 or T, K).
@@ -388,14 +388,14 @@ def emission_densities(emission: TorchDistribution, value: Tensor) -> Tensor:
             + emission.batch_shape[-1:]
         )
         return value.new_zeros(shape)
-    # any row that was seen, where a law of whole rows would not know what to say
+    # any row that was seen, where a distribution of whole rows would not know what to say
     filler = value[~empty][0]
     found: Tensor = emission.log_prob(torch.where(empty.unsqueeze(-1), filler, value).unsqueeze(-2))
     return torch.where(empty.unsqueeze(-1), 0.0, found)
 
 
 class _Steps(constraints.Constraint):
-    """Support of sequences: NaN is missing, infinity lies after the end."""
+    """Constraint of sequences: NaN is missing, infinity lies after the end."""
 
     is_discrete = False
     event_dim = 2
@@ -412,8 +412,8 @@ class HiddenChain(TorchDistribution):
 
     Args:
         initial: :math:`\pi` (\*batch, K); transitions: A (\*batch, K, K), rows sum to one.
-        emission: the law of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K) where it
-            changes from step to step, and event shape (J,).
+        emission: the distribution of a row, of batch shape (\*batch, 1, K), or (\*batch, T, K)
+            where it changes from step to step, and event shape (J,).
         num_steps: length of a drawn sequence.
     """
 
@@ -489,7 +489,7 @@ class HiddenChain(TorchDistribution):
         return self.sample_with_states(sample_shape)[1]
 
     def sample_with_states(self, sample_shape: torch.Size = torch.Size()) -> tuple[Tensor, Tensor]:
-        r"""States (\*sample, \*batch, T) and rows (\*sample, \*batch, T, J)."""
+        r"""Draw states (\*sample, \*batch, T) and rows (\*sample, \*batch, T, J)."""
         shape, size = torch.Size(sample_shape) + self.batch_shape, self.initial.shape[-1]
         with torch.no_grad():
             state = draw_categorical(self.initial.expand(shape + (size,)))

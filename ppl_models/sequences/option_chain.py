@@ -23,7 +23,7 @@ from ppl_models.sequences.chain_plan import plan_of
 
 
 class MatrixSimplex(Shares):
-    """Matrices of non-negative numbers that sum to one."""
+    """Constraint of matrices of non-negative numbers that sum to one."""
 
     event_dim = 2
 
@@ -51,7 +51,7 @@ def _biject_to_matrix(constraint: MatrixSimplex) -> transforms.Transform:
 
 
 class DirichletMatrix(TorchDistribution):
-    r"""A Dirichlet distribution over all entries of a matrix.
+    r"""Dirichlet distribution over all entries of a matrix.
 
     Args:
         concentration: (\\*batch, rows, columns), positive.
@@ -89,7 +89,7 @@ class DirichletMatrix(TorchDistribution):
 
 
 class OptionChain(TorchDistribution):
-    r"""Law of a sequence of states and actions, the options summed out.
+    r"""Distribution of a sequence of states and actions, the options summed out.
 
     .. math::
 
@@ -210,7 +210,7 @@ def draw_paths(flat: list[Tensor], num_rows: int, num_steps: int) -> tuple[Tenso
 
 
 def draw_categorical(probabilities: Tensor) -> Tensor:
-    """One draw a row, (N, K) -> (N,)."""
+    """Draw one category a row, (N, K) -> (N,)."""
     total = probabilities.cumsum(-1)
     uniform = (
         torch.rand(total.shape[:-1] + (1,), dtype=total.dtype, device=total.device)

@@ -27,7 +27,7 @@ PERSISTENCE = 0.9  # of the stand-in states of a draw without data
 
 
 def switch_order(num_options: int) -> Tensor:
-    """Classes of every option's high-level policy, itself first, then rising, (O, O)."""
+    """Order of each option's high-level classes, itself first, then rising, (O, O)."""
     options = range(num_options)
     return torch.tensor([[o, *(other for other in options if other != o)] for o in options])
 
@@ -46,7 +46,7 @@ def _logits(weights: Tensor, intercepts: Tensor, features: Tensor) -> Tensor:
 def log_policies(
     params: Mapping[str, Tensor], states: Tensor, policy: Policy
 ) -> tuple[Tensor, Tensor]:
-    """Both policies at every state.
+    """Log-probabilities of both policies at every state.
 
     Args:
         params: by site, (R, ...).
@@ -85,7 +85,7 @@ class PolicyPlan:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(B,), the steps of every sequence."""
+        """Number of steps of every sequence, (B,)."""
         return self.tree.num_steps
 
     @classmethod
@@ -127,17 +127,17 @@ class PolicyPlan:
         return self.log_sum(self.log_leaves(params, policy))
 
     def log_sum(self, log_leaves: Tensor) -> Tensor:
-        """(R, B), from the logs of the matrices."""
+        """Log-sum of the products of the steps' matrices, (R, B)."""
         return log_products(self.tree, log_leaves.exp(), lambda: log_leaves)
 
 
 def policy_plan_of(data: Tensor) -> PolicyPlan:
-    """The plan of a tensor, kept as long as the tensor lives unchanged."""
+    """Cached plan of a tensor, kept as long as the tensor lives unchanged."""
     return remember(data, "policies", PolicyPlan.build)
 
 
 class PolicyChain(TorchDistribution):
-    r"""Law of the actions of a sequence given its states, the options summed out.
+    r"""Distribution of a sequence's actions given its states, the options summed out.
 
     .. math::
 
@@ -244,7 +244,7 @@ class PolicyChain(TorchDistribution):
 def draw_along(
     params: Mapping[str, Tensor], states: Tensor, policy: Policy
 ) -> tuple[Tensor, Tensor]:
-    """Options and actions along given states.
+    """Draw options and actions along given states.
 
     Args:
         params: by site, (1, ...).

@@ -60,17 +60,17 @@ class WordBlocks:
         return self.known[size]
 
     def is_kept(self, size: int) -> bool:
-        """Memory test: all blocks together are small enough to be kept."""
+        """Whether all blocks together are small enough to be kept in memory."""
         return len(self.sizes) == 1 or int(self.sizes.sum()) * size**2 <= KEPT
 
     def num_held(self, size: int) -> int:
-        """Matrices of a size that are held at once, padding aside."""
+        """Number of matrices of a size that are held at once, padding aside."""
         if self.is_kept(size):
             return int(self.sizes.sum())
         return max((end - begin) * width for begin, end, width in self.ranges(size))
 
     def block(self, begin: int, end: int, width: int, identity: int) -> Tensor:
-        """The words of some pieces, (pieces * width,)."""
+        """Word numbers of some pieces, (pieces * width,)."""
         starts, sizes = self.starts[begin:end], self.sizes[begin:end]
         if (sizes[:-1] == width).all() and (
             starts == starts[0] + width * np.arange(len(starts))
@@ -86,7 +86,7 @@ class WordBlocks:
         return torch.where(inside, found, identity).reshape(-1)
 
     def blocks(self, table: Tensor) -> Iterator[tuple[Tensor, int, int]]:
-        """Blocks: words as rows of the matrices of all restarts, first piece and end.
+        """Iterate over blocks: row numbers of the words, first piece and end.
 
         Words have shape (R * pieces * width,).
         """
@@ -109,7 +109,7 @@ class WordBlocks:
         return self.all_products(table, log_scale)
 
     def all_products(self, table: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, all kept that differentiation needs."""
+        """Products of the pieces, with all that differentiation needs kept."""
         products, scales = [], []
         for rows, begin, end in self.blocks(table):
             product, logs = _multiply(gathered(table, rows), len(table), end - begin)
@@ -143,7 +143,7 @@ def _ranges(sizes: list[int], most: int) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_of(words: Tensor, restarts: int, count: int) -> Tensor:
-    """Words (n,) as rows of the matrices of all restarts together, (R * n,)."""
+    """Row numbers of words (n,) among the matrices of all restarts, (R * n,)."""
     return (words + count * torch.arange(restarts, device=words.device)[:, None]).reshape(-1)
 
 
@@ -172,13 +172,13 @@ def _multiply(matrices: Tensor, restarts: int, pieces: int) -> tuple[Tensor, Ten
 
 
 def scaled(product: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices divided by the sum of their entries, held constant, and its log."""
+    """Scale matrices by the sum of their entries, held constant; also its log."""
     total = product.detach().sum((-2, -1))
     return product * torch.where(total > 0, total, 1.0).reciprocal()[..., None, None], total.log()
 
 
 class _Again(torch.autograd.Function):
-    """Products of all blocks, recomputed in the backward pass: nothing is kept."""
+    """Products of all blocks, recomputed in the backward pass to save memory."""
 
     @staticmethod
     def forward(

@@ -67,7 +67,7 @@ def tied(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class WordPieces:
-    """Sequences of words cut into pieces, every sequence beginning one.
+    """Word sequences cut into pieces, every sequence beginning one.
 
     Args:
         words: (L, Q), the words of every piece; what lies after the end of a sequence is the
@@ -143,7 +143,7 @@ class WordPieces:
         return torch.where(self.is_first, 1.0, starts), ends
 
     def _matrices(self, columns: Tensor, places: Tensor, size: int) -> Tensor:
-        """(L, K, K, r, q), of columns (r, K K, W + 1) at places (L, q)."""
+        """Matrices (L, K, K, r, q) of columns (r, K K, W + 1) at places (L, q)."""
         found = columns.gather(2, places.flatten().expand(*columns.shape[:2], -1))
         return found.reshape(len(columns), size, size, *places.shape).permute(3, 1, 2, 0, 4)
 

@@ -61,7 +61,7 @@ class _Piece:
 
 @dataclass(frozen=True, eq=False)
 class WordTree:
-    """The plan of the products of B sequences of words; see :meth:`build`.
+    """Plan of the products of B sequences of words; see :meth:`build`.
 
     Args:
         num_words: distinct matrices at the start.
@@ -93,7 +93,7 @@ class WordTree:
         device: Any = None,
         shared: bool = True,
     ) -> WordTree:
-        """Plan the products.
+        """Build the plan of the products.
 
         Args:
             words: the sequences one after another, each entry in [0, num_words).
@@ -140,14 +140,14 @@ class WordTree:
         )
 
     def num_held(self, size: int) -> int:
-        """Matrices of a size held at once, and so a measure of the memory needed."""
+        """Number of matrices of a size held at once."""
         return max(
             [level.shape[1] for level in self.levels]
             + [stage.num_held(size) for stage in self.stages]
         )
 
     def steps(self) -> np.ndarray:
-        """The single steps of all sequences, one after another."""
+        """Steps of all sequences, one after another."""
         depth = len(self.levels)
         words = self._spelt(self.words, 0)
         filled = -(-self.num_steps // 2**depth) * 2**depth
@@ -157,7 +157,7 @@ class WordTree:
         return words[step < np.repeat(self.num_steps, filled)]
 
     def pieces(self, depth: int) -> Iterator[_Piece]:
-        """All sequences piece by piece, in words of a depth; see :meth:`spelt`."""
+        """Iterate over pieces of all sequences, in words of a depth; see :meth:`spelt`."""
         kept, wanted = (-(-self.num_steps // 2**d) for d in (len(self.levels), depth))
         first, each = np.cumsum(kept) - kept, 2 ** (len(self.levels) - depth)
         for row, (length, total) in enumerate(zip(kept.tolist(), wanted.tolist(), strict=True)):
@@ -167,7 +167,7 @@ class WordTree:
                 yield _Piece(row, start + begin, start + end, num_words, begin == 0, end == length)
 
     def spelt(self, piece: _Piece, depth: int) -> np.ndarray:
-        """The words of a depth in a piece, without what fills up the end of a sequence."""
+        """Words of a depth in a piece, without padding at the end of a sequence."""
         return self._spelt(self.words[piece.begin : piece.end], depth)[: piece.num_words]
 
     def _spelt(self, words: np.ndarray, depth: int) -> np.ndarray:
@@ -180,7 +180,7 @@ class WordTree:
         return words
 
     def log_product(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
-        """The product of every sequence.
+        """Log-scaled product of every sequence.
 
         Args:
             matrices: (R, num_words, K, K), not negative.
@@ -291,7 +291,7 @@ def _with_identity(matrices: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]
 
 
 class _Walk(torch.autograd.Function):
-    """Log of (ones) W_1 W_2 ...
+    """Log of a product's action on ones, (ones) W_1 W_2 ..., as an autograd function.
 
     W_n (ones) for every sequence, a vector going from word to word; first derivatives only.
 

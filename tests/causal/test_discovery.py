@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy.special import xlogy
-from support.small_graphs import REFERENCES, STRUCTURES, random_table, structure
+from support.small_graphs import REFERENCES, STRUCTURES, random_table, score_of, structure
 
 from inference.causal import (
     BIC,
@@ -23,7 +23,7 @@ from inference.causal import (
 from inference.causal.edges import _class_shares, _Orders, all_classes, all_dags, likely_classes
 from inference.causal.pdags import matrix_of_columns
 from inference.causal.rows import dirichlet_tables
-from inference.causal.scores import all_set_scores, score_of
+from inference.causal.scores import all_set_scores
 from inference.causal.tables import dag_table
 
 
@@ -137,7 +137,7 @@ def test_what_the_score_passed_over_is_told() -> None:
     assert report.edges == ()
     (claim,) = report.independences
     assert claim.strained
-    assert "but the table says otherwise" in report.text()
+    assert "but the table of profiles shows a dependence" in report.text()
 
 
 def test_probabilities_sum_over_all_graphs() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.small_graphs import REFERENCES, structure
+from support.small_graphs import REFERENCES, mutual_information, structure
 
 from inference.causal.rows import (
     _inflation,
@@ -14,7 +14,7 @@ from inference.causal.rows import (
     imputed_tables,
     resampled_tables,
 )
-from inference.causal.tables import mutual_information, profiles
+from inference.causal.tables import profiles
 
 
 def design() -> tuple[np.ndarray, np.ndarray]:

@@ -6,25 +6,26 @@ import itertools
 
 import numpy as np
 import pytest
-from support.small_graphs import random_dag
+from support.small_graphs import (
+    d_separated,
+    markov_equivalent,
+    meek,
+    moral_graph,
+    mutual_information,
+    random_dag,
+)
 
 from inference.causal import compare_graphs, cpdag_of, dag_of_edges
 from inference.causal.edges import all_classes, all_dags
 from inference.causal.graphs import (
     Cpdag,
     consistent_extension,
-    d_separated,
-    markov_equivalent,
-    meek,
-    moral_graph,
     shd,
-    shd_lenient,
-    skeleton,
     topological_order,
     v_structures,
 )
 from inference.causal.pdags import matrix_of_columns
-from inference.causal.tables import dag_table, mutual_information
+from inference.causal.tables import dag_table
 
 
 def dag_matrices(num_attributes: int) -> np.ndarray:
@@ -131,7 +132,6 @@ def test_structure_of_a_graph() -> None:
     dag = dag_of_edges(4, [(0, 2), (1, 2), (2, 3)])
     assert v_structures(dag) == ((0, 2, 1),)
     assert topological_order(dag) == (0, 1, 2, 3)
-    assert np.array_equal(skeleton(dag), dag | dag.T)
     assert moral_graph(dag)[0, 1]
     cpdag = cpdag_of(dag, names=("a", "b", "c", "d"))
     assert cpdag.arrows == ((0, 2), (1, 2), (2, 3))
@@ -155,7 +155,6 @@ def test_distances() -> None:
         2 / 3,
         2,
     )
-    assert shd_lenient(chain, truth.dag()) == 1
     assert shd(dag_of_edges(2, [(0, 1)]), dag_of_edges(2, [(1, 0)])) == 1
     empty = compare_graphs(np.zeros((3, 3)), np.zeros((3, 3)))
     assert empty.exact
@@ -190,7 +189,7 @@ def test_bad_graphs() -> None:
     with pytest.raises(ValueError, match="only 0 and 1"):
         shd(np.full((2, 2), 0.5), np.zeros((2, 2)))
     with pytest.raises(ValueError, match="joins attribute 1 to itself"):
-        skeleton(np.diag([0, 1]))
+        cpdag_of(np.diag([0, 1]))
     with pytest.raises(ValueError, match="same attributes"):
         shd(np.zeros((2, 2)), np.zeros((3, 3)))
     with pytest.raises(ValueError, match="2 different names"):
@@ -200,7 +199,5 @@ def test_bad_graphs() -> None:
         square[i, (i + 1) % 4] = square[(i + 1) % 4, i] = True
     with pytest.raises(ValueError, match="no DAG has"):
         consistent_extension(square)
-    with pytest.raises(ValueError, match="different attributes"):
-        d_separated(np.zeros((3, 3)), 0, 0)
     with pytest.raises(ValueError, match="at most 5 attributes"):
         all_dags(6)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, ncx2
-from support.small_graphs import structure
+from support.small_graphs import mutual_information, structure
 
 from inference.causal.graphs import pdag_of
 from inference.causal.independence import LARGE, _noncentralities, dependence, log_ratios, strengths
 from inference.causal.pdags import class_of
-from inference.causal.tables import Marginals, mutual_information
+from inference.causal.tables import Marginals
 
 
 def test_statistic_is_the_g_test_of_counts() -> None:

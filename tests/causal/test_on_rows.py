@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.small_graphs import structure
+from support.small_graphs import score_of, structure
 
 from inference.causal import BIC, compare_on_rows, cpdag_of, dag_of_edges
 from inference.causal.edges import all_classes
 from inference.causal.pdags import matrix_of_columns
-from inference.causal.scores import score_of
 from inference.causal.tables import profiles
 
 

@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.small_graphs import REFERENCES, STRUCTURES, random_dag, random_table, structure
+from support.small_graphs import (
+    REFERENCES,
+    STRUCTURES,
+    d_separated,
+    markov_equivalent,
+    mutual_information,
+    random_dag,
+    random_table,
+    structure,
+)
 
 from inference.causal import cpdag_of, dag_of_edges, pc
 from inference.causal.edges import all_dags
-from inference.causal.graphs import d_separated, markov_equivalent
 from inference.causal.independence import Dependence
 from inference.causal.pdags import matrix_of_columns, members
-from inference.causal.tables import dag_table, mutual_information
+from inference.causal.tables import dag_table
 
 
 def test_the_class_of_a_faithful_table() -> None:

@@ -105,7 +105,10 @@ def test_a_given_law_is_not_searched_for_causes(answers: tuple[Path, Path], tmp_
     )
     done = run("causal", tmp_path / "out")
     assert done.exit_code == 2
-    assert "would only repeat what that law assumes; fit again with --root saturated" in done.stderr
+    assert (
+        "would only repeat what that distribution assumes; fit again with --root saturated"
+        in done.stderr
+    )
     assert not (tmp_path / "out" / "graph.json").exists()
 
 

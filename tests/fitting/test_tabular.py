@@ -13,7 +13,7 @@ import torch
 from zoo.table import every_row, quick_fit
 
 from inference import EM, fit
-from inference.fitting.names import with_names
+from inference.fitting.columns import with_names
 from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
 
 

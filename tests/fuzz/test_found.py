@@ -28,8 +28,6 @@ from inference import (
 )
 from inference.bootstrap import bootstrap
 from inference.causal import BDeu, dag_of_edges, discover
-from inference.causal.graphs import d_separated
-from inference.causal.tables import mutual_information
 from inference.estimates import estimates_of
 from inference.inspection import classifier_curves
 from inference.loo import cross_validate
@@ -439,9 +437,6 @@ GRAPH = np.array([[0, 1], [0, 0]])
             lambda: discover([[0.5], [0.25, 0.25]], 50),
             "discover: table must be an array of numbers",
         ),
-        (lambda: mutual_information(TABLE, "a", 1), "different attributes from 0 to 1"),
-        (lambda: mutual_information(TABLE, 0, 1, 2.5), "different attributes from 0 to 1"),
-        (lambda: d_separated(GRAPH, 0, np.array([0, 1])), "different attributes from 0 to 1"),
         (lambda: dag_of_edges(3, [(0, 1), 2]), "edges must join attributes 0 to 2"),
         (lambda: dag_of_edges("3", []), "num_attributes must be an integer"),
         (lambda: scaled_counts(GRAPH, "x"), "num_rows must be positive"),

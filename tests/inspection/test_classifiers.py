@@ -80,7 +80,9 @@ def test_missing_variates_say_nothing() -> None:
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
 def test_what_is_refused() -> None:
     rows = rows_of_two(30)
-    with pytest.raises(ValueError, match="a fit of an InClassNet was expected, got one of Mixture"):
+    with pytest.raises(
+        ValueError, match="independent classifiers .InClassNet. were expected, got Mixture"
+    ):
         read_classifiers(fit(Mixture(2, num_items=3), rows, EM(max_iterations=2)), rows)
     result = fitted(InClassNet((2, 1), 2, networks=Dense((2,))), rows)
     with pytest.raises(ValueError, match=r"variate must be one of 0, ..., 1, got 2"):

@@ -38,8 +38,8 @@ from ppl_models import (
     ToBeChosen,
     TruncatedLasso,
 )
+from ppl_models.data.tables import ColumnsWarning
 from ppl_models.matrix_factorization import PoissonFactorization
-from ppl_models.parts.validation import ColumnsWarning
 
 F64 = torch.float64
 PURE = ((1, 0, 0), (0, 1, 0), (0, 0, 1))

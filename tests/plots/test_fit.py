@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from support.fitted_examples import HOSTILE, bernoulli_table, blocks_fit, encoder_fit, mixture_fit
 
 from inference import Fit, plots
-from inference.plots._common import symmetric_limit
-from inference.plots.fit import NEGATIVE, POSITIVE
+from inference.plots._common import NEGATIVE, POSITIVE, symmetric_limit
 from inference.predictive import predictive_check
 from ppl_models import DeepDiscreteEncoder
 

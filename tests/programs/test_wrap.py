@@ -23,7 +23,7 @@ from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, fit
 from inference.base.outcome import ConvergenceWarning
 from inference.programs.global_state import in_dtype
 from inference.programs.program import Program
-from inference.programs.tables import Columns, as_columns, first_tensor, map_tensors
+from ppl_models.data.tables import Columns, as_columns, first_tensor, map_tensors
 
 F64 = torch.float64
 SHORT = EM(max_iterations=3000)

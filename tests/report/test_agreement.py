@@ -39,8 +39,8 @@ NUM_ROWS = 150
 YES = (
     "determine every parameter",
     "every free number has a standard error",
-    "no small change of it leaves",
-    "tell all of",
+    "any small change of it changes",
+    "rows determine all of",
     "every small change",
 )
 NO = (

@@ -55,7 +55,7 @@ def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(asked) == ["hessian", "scores"]
     for words in (
         "has or lacks 3 attributes (add, carry, borrow)",
-        "expected share of rows classified rightly",
+        "expected share of rows classified correctly",
         "attributes that a row has",
         "Correlations of the attributes",
         "with all of it",
@@ -79,7 +79,7 @@ def test_the_page_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "by BIC it is not worth them",
     ):
         assert words in verdict, words
-    assert "Not looked for: the attributes of this fit follow a law of their own shape" in text
+    assert "Not looked for: the attributes of this fit follow a structured distribution" in text
 
 
 @pytest.mark.parametrize("with_data", [True, False])
@@ -93,7 +93,7 @@ def test_other_responses(tmp_path: Path, with_data: bool) -> None:
     )
     text = text_of(write_report(result, items if with_data else None, tmp_path))
     assert (
-        "M2 is not worked out" in text
+        "M2 was not computed" in text
         if with_data
         else "How surely rows are classified needs the data" in text
     )
@@ -110,7 +110,7 @@ def test_a_doubtful_attribute_and_a_fall_are_named(tmp_path: Path) -> None:
     result = replace(fit(design.model, items, EM(tolerance=1e-6)), params=params)
     text = text_of(write_report(result, items, tmp_path))
     assert "Do not report single rows on 0" in text
-    assert "Where an attribute more lowers what is expected of an item" in text
+    assert "Items whose expected answer falls when an attribute is added" in text
     assert "not reproduced well" in text
 
 
@@ -135,10 +135,10 @@ def test_the_verdict_on_fits_that_fail(tmp_path: Path) -> None:
     wrong[3] = torch.tensor([0, 0, 1])  # asks for the first attribute alone
     misfit = page_of(LatentAttributeModel(wrong, items="dina"), items, tmp_path)
     assert "Does the model fit? Not well" in misfit
-    assert "items are not answered as the model says" in misfit
+    assert "items misfit:" in misfit
     assert "Find what the model misses" in misfit
-    assert "Does the Q-matrix hold? The answers speak clearly against" in misfit
-    assert "Hold the rows of the Q-matrix" in misfit
+    assert "Does the Q-matrix hold? The answers clearly contradict" in misfit
+    assert "Compare the rows of the Q-matrix" in misfit
     alone = page_of(LatentAttributeModel(matrix, items="dina", root=Independent()), items, tmp_path)
     assert "A free table of profiles would raise the log-likelihood by about" in alone
     assert "Fit again with root=Saturated()" in alone
@@ -154,7 +154,7 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
     text = page_of(LatentAttributeModel(matrix, items="dina"), items, tmp_path)
     assert (
         "Do the answers determine the model? No: different parameters give the same data. No item"
-        " tells some profiles apart" in text
+        " distinguishes some profiles" in text
     )
     assert "No graph is drawn" in text
     assert all(
@@ -222,7 +222,7 @@ def test_several_groups(tmp_path: Path) -> None:
     for words in (
         (
             f"2 groups, early ({int((~late).sum())} rows), late ({int(late.sum())} rows), answered"
-            " 9 items that ask for 3 attributes (add, carry, borrow)"
+            " 9 items that require 3 attributes (add, carry, borrow)"
         ),
         "The groups differ in their profiles of attributes (likelihood ratio",
         "Shares that have an attribute differ for add",

@@ -73,7 +73,7 @@ def test_a_folder_keeps_a_sample_and_says_so(
     assert "The rows were read in blocks." in page
     assert "it looks at 60 of them, drawn at random" in page
     assert "Over 60 of the 200 rows" in page
-    assert "intervals from standard errors" in page
+    assert "intervals, by standard errors" in page
     again, frame, _ = read_results(tmp_path / "out")
     drawn = row_blocks.drawn_rows(200, KEPT, own.seed)
     np.testing.assert_array_equal(frame.to_numpy(), answers()[drawn])

@@ -107,7 +107,7 @@ def test_a_size_without_known_chance_is_not_called_sure():
     record = Selection(
         2, HeldOut(), (1, 2, 3), {"held_out": [-4.0, -3.0, -3.5]}, "held_out", True, (FIT, FIT, FIT)
     )
-    assert "how much of the figures is chance was not looked at" in said(record)
+    assert "the sampling error of the figures was not assessed" in said(record)
     assert [found.mark for found in answer_of(record).verdict.findings] == ["", "", "good", ""]
 
 
@@ -129,7 +129,7 @@ def test_components_of_classifiers(tmp_path):
     assert answer_of(last).verdict.mark == "care"
     assert "At least 3 components." in said(last)
     assert (
-        "what a row that no fit has seen costs, in nats"
+        "negative held-out log-likelihood of a row, in nats"
         in write_choice_report(record, tmp_path / "page.html").read_text()
     )
 
@@ -157,9 +157,9 @@ def test_rows_of_a_q_matrix(tmp_path):
     assert "Keep the Q-matrix." in said(record)
     changed = replace(record, suggested=np.array([[1], [0]]), gain=np.array([0.0, 25.0]))
     assert answer_of(changed).verdict.mark == "care"
-    assert "speak clearly against 1 of 2 rows" in said(changed)
+    assert "clearly contradict 1 of 2 rows" in said(changed)
     assert "suggested rows of b" in said(changed)
-    assert "speak clearly against no row" in said(replace(changed, gain=np.array([0.0, 3.0])))
+    assert "clearly contradict no row" in said(replace(changed, gain=np.array([0.0, 3.0])))
     assert "still changed after 1 round." in said(replace(record, settled=False))
     assert "still changed" not in said(record)
     page = write_choice_report(record, tmp_path / "page.html").read_text()

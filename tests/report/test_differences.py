@@ -111,7 +111,7 @@ def said(record):
             ITEMS,
             replace(ITEMS, p_adjusted=np.ones(2)),
             "care",
-            "1 item of 2 means something else in another group",
+            "1 item of 2 functions differently in another group",
         ),
         (
             FREED,
@@ -159,7 +159,7 @@ def said(record):
             "care",
             "The classes are poorly separated (entropy R2 0.40",
         ),
-        (replace(DEPENDS, method="none"), DEPENDS, "care", "differences are too small"),
+        (replace(DEPENDS, method="none"), DEPENDS, "care", "differences are biased towards zero"),
         (OUTCOME, replace(OUTCOME, covariance=np.eye(2)), "good", "The classes differ in grade."),
     ],
 )

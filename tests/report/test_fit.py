@@ -83,7 +83,7 @@ def test_every_section_is_there(page: Page) -> None:
 def test_it_says_what_was_fitted(page: Page) -> None:
     text = page.sections["fitted"]
     assert "Deep discrete encoder" in text
-    assert "8 items x rest on 2 layers of binary latents a, with 3 and 2 latents" in text
+    assert "8 items x depend on 2 layers of binary latents a, with 3 and 2 latents" in text
     assert "xj | a1 ~ Bernoulli(σ(b1,j + Σk W1,jk a1,k))" in text
     assert "a1,j | a2 ~ Bernoulli(σ(b2,j + Σk W2,jk a2,k))" in text
     assert "a2,k ~ Bernoulli(πk)" in text

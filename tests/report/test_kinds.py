@@ -215,7 +215,7 @@ def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_p
     numbers = sections(write_report(result, data, tmp_path / "drawn.html"))["numbers"]
     assert "at the mean of the draws" in numbers
     assert "draws that each chain kept" in numbers
-    assert "as large as it could" not in numbers
+    assert "maximised" not in numbers
     (rate,) = estimates_of(result, level=0.9).of("rate")
     draws = result.draws["rate"].ravel()
     assert rate.value == pytest.approx(float(draws.mean()))
@@ -413,12 +413,12 @@ def test_pages_say_in_which_units_loadings_are(tmp_path: Path) -> None:
         alike = fit(DeepDiscreteEncoder(6, (2,), penalty=None), BITS, SHORT)
     page = mixed.report(tmp_path / "mixed.html", table).read_text(encoding="utf-8")
     assert (
-        "in the place of 0: of yes in log-odds; of size, score in the unit of the column itself; of"
+        "instead of 0: of yes in log-odds; of size, score in the unit of the column itself; of"
         " time in logarithms of the column. Those of deeper layers are in log-odds." in page
     )
-    assert "in the place of 0: in log-odds.<" in alike.report(
-        tmp_path / "alike.html", BITS
-    ).read_text(encoding="utf-8")
+    assert "instead of 0: in log-odds.<" in alike.report(tmp_path / "alike.html", BITS).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_mask_with_fewer_dims_hides_its_own_columns() -> None:

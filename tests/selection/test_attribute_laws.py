@@ -176,8 +176,8 @@ def test_which_laws_contain_which(compared: tuple[Fit, torch.Tensor, RootCompari
 def test_bad_input(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
     result, items, _ = compared
     for roots, words in (
-        ([Saturated()], "at least two different laws"),
-        ("saturated", "roots must be laws such as"),
+        ([Saturated()], "at least two different distributions"),
+        ("saturated", "roots must be distributions such as"),
         ([HigherOrder], r"root must be Saturated\(\)"),
         ([Hierarchy(((0, 7),))], "attribute 7 is not among the 3"),
     ):

@@ -104,7 +104,7 @@ def test_sizes_that_the_kept_rows_cannot_hold_are_left_out_and_said(made):
     assert found.sizes == (1, 2, 3)
     assert [fit.model.num_components for fit in found.fits] == [1, 2, 3]
     words = " ".join(finding.answer for finding in answer_of(found).verdict.findings)
-    assert "Size 4 was left out, for the rows that were fitted are too few for it." in words
+    assert "Size 4 was left out: too few rows were fitted for it." in words
     assert found.by("bic").sizes == (1, 2, 3, 4)  # to all rows
     made.clear()
     with pytest.raises(

@@ -16,7 +16,6 @@ from inference.acdc import Bootstrap, acdc
 from inference.acdc.criterion import drawn_like
 from inference.report.how_many import how_many_verdict
 from inference.selection import LawsAndNumbers, select_components, select_dimension
-from inference.selection.order_selection.bootstrap_climb import climb_from, stop_of
 from inference.selection.order_selection.counting import Grid, candidate_of
 from inference.selection.order_selection.detectability import (
     LENIENT,
@@ -25,6 +24,7 @@ from inference.selection.order_selection.detectability import (
     smallest_share,
     weakest_signal,
 )
+from inference.selection.order_selection.kinds.factorization import climb_from, stop_of
 from inference.selection.order_selection.misfit import misfit_of
 from inference.structures.factorization.factorize import Factorize
 from ppl_models import (

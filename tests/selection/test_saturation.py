@@ -12,8 +12,8 @@ import torch
 
 from inference import TrainClassifiers
 from inference.selection import Discriminator, Saturation, saturation
+from inference.selection.discriminator import TotalCorrelation
 from inference.selection.saturation import choose_components
-from inference.selection.total_correlation import TotalCorrelation
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
 

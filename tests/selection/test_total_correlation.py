@@ -11,9 +11,13 @@ import pytest
 import torch
 
 from inference.selection import Discriminator, conditional_independence, total_correlation
-from inference.selection.conditional_independence import _area
-from inference.selection.discriminator import COPIES, HeldOutScores, held_out_scores
-from inference.selection.total_correlation import _bounds
+from inference.selection.discriminator import (
+    COPIES,
+    HeldOutScores,
+    _area,
+    _bounds,
+    held_out_scores,
+)
 from ppl_models.datasets import simulate_checkerboard, simulate_trivariate, simulate_two_gaussians
 
 SMALL = Discriminator(hidden=(32,), num_folds=2, max_epochs=15, patience=3)

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inference.causal import dag_of_edges
-from inference.causal.tables import dag_table
+from inference.causal import BDeu, dag_of_edges
+from inference.causal.graphs import check_graph_matrix, pdag_of, v_structures
+from inference.causal.pdags import masks_of_columns, meek_closure
+from inference.causal.scores import Score, SetScores
+from inference.causal.tables import Marginals, as_table, dag_table
 
 COUNTER_EXAMPLE = np.array(
     [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool
@@ -82,3 +87,52 @@ def random_table(
     return dag_table(
         dag, [rng.uniform(low, high, (2,) * int(dag[:, k].sum())) for k in range(len(dag))]
     )
+
+
+# ---------------------------------------------------------------- oracles
+
+
+def meek(graph: Any) -> np.ndarray:
+    """All arrows that Meek's four rules (1995) force, bool (K, K)."""
+    return meek_closure(pdag_of(check_graph_matrix("meek", graph))).matrix
+
+
+def markov_equivalent(one: np.ndarray, two: np.ndarray) -> bool:
+    """Equivalence of two DAGs: same skeleton and v-structures (Verma and Pearl 1990)."""
+    return np.array_equal(one | one.T, two | two.T) and v_structures(one) == v_structures(two)
+
+
+def moral_graph(dag: np.ndarray) -> np.ndarray:
+    """Adjacent attributes and those with a common effect, bool (K, K)."""
+    arrows = dag.astype(np.int64)
+    moral = (arrows + arrows.T + arrows @ arrows.T) > 0
+    np.fill_diagonal(moral, False)
+    return moral
+
+
+def d_separated(dag: np.ndarray, first: int, second: int, given: Sequence[int] = ()) -> bool:
+    """No path joins two attributes in the moral graph of their ancestors (Lauritzen 1990)."""
+    kept = {first, second, *given}
+    while not (parents := set(np.flatnonzero(dag[:, list(kept)].any(1)).tolist())) <= kept:
+        kept |= parents
+    inside = sorted(kept)
+    around = moral_graph(dag[np.ix_(inside, inside)])
+    seen, new = set(), {first}
+    while new:
+        seen |= new
+        near = {inside[k] for i in new for k in np.flatnonzero(around[inside.index(i)])}
+        new = near - seen - set(given)
+    return second not in seen
+
+
+def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) -> float:
+    """The score of a DAG on a table at a number of rows."""
+    flat = np.asarray(table, dtype=float).reshape(-1)
+    scores = SetScores(as_table("score_of", flat), num_rows, score or BDeu())
+    return scores.total(masks_of_columns(np.asarray(dag, dtype=bool)))
+
+
+def mutual_information(table: Any, first: int, second: int, given: Sequence[int] = ()) -> float:
+    """I(first; second | given) of a table, nats."""
+    mask = sum(1 << k for k in given)
+    return Marginals(as_table("mutual_information", table)).information(first, second, mask)

@@ -58,7 +58,7 @@ MEAN_EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class ItemStatistics:
-    """Sums over rows.
+    """Expected sufficient statistics of items: sums over rows.
 
     Args:
         item_counts: expected rows by component and entry of the statistic, for items may be
@@ -109,11 +109,11 @@ class ItemLaw(ComponentLaw):
         )
 
     def _tables(self, like: Tensor) -> Segments:
-        """The items with a table."""
+        """Segments of the items that have a probability table."""
         return segments_of(self.family.num_categories_of(self.about.num_items), like.device)
 
     def predictor(self, params: Params) -> Tensor:
-        """The whole vector of predictors, (..., K, P), logs of probabilities among them."""
+        """Predictors of all items, (..., K, P), log-probabilities of tables among them."""
         thresholds = params["thresholds"].unsqueeze(-2) if "thresholds" in params else None
         return joined(
             self.family,
@@ -125,7 +125,7 @@ class ItemLaw(ComponentLaw):
 
     @cached_property
     def _own(self) -> list[tuple[ResponseFamily, slice, slice]]:
-        """Families with their columns and where their statistics stand."""
+        """Families with their columns and the positions of their statistics."""
         size = self.about.num_items
         return [
             (part, columns, own)
@@ -212,14 +212,14 @@ class ItemLaw(ComponentLaw):
         families = dict.fromkeys(
             type(part).__name__ for part, _, _ in self.family.blocks(self.about.num_items)
         )
-        return f"{' or '.join(families)} law of item j in component k, independently"
+        return f"{' or '.join(families)} distribution of item j in component k, independently"
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         x, mask = filled(self.family, data)
         return self.family.statistic(x), None if mask is None else self.family.spread(mask)
 
     def _places(self, data: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Places of categories among the statistics, and their mask; None if too few."""
+        """Positions of categories among the statistics, and their mask; None if too few."""
         if (
             not isinstance(self.family, Categorical)
             or data.dim() != 2
@@ -253,7 +253,7 @@ class ItemLaw(ComponentLaw):
 
     @cached_property
     def _dispersed(self) -> list[tuple[ResponseFamily, slice]]:
-        """Families with a dispersion, and where their statistics stand."""
+        """Families with a dispersion, and the positions of their statistics."""
         size = self.about.num_items
         blocks = zip(self.family.blocks(size), self.family.predictors(size), strict=True)
         return [
@@ -292,7 +292,7 @@ class ItemLaw(ComponentLaw):
     def _tallies(
         self, places: Tensor, seen: Tensor | None, responsibilities: Tensor, centre: Tensor
     ) -> ItemStatistics:
-        """The sums over categorical rows, each entry added where its category stands, (N, J)."""
+        """Sums over categorical rows, each entry added at its category, (N, J)."""
         batch = responsibilities.shape[:-2] + responsibilities.shape[-1:]  # ([R], K)
         share = responsibilities.movedim(-2, 0).reshape(
             len(places), -1
@@ -505,7 +505,7 @@ class ItemLaw(ComponentLaw):
         )
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
-        """Entries that are missing are drawn from the model."""
+        """Normal scores of the noise, missing entries drawn from the model."""
         parts = []
         size, predictor = self.about.num_items, self.predictor(params)
         for (family, columns, dispersed), own in zip(

@@ -21,11 +21,11 @@ AT_ONCE = 2**22  # numbers of the rows from which a start is read
 
 @dataclass(frozen=True)
 class MixtureStatistics:
-    """Expected statistics.
+    """Expected sufficient statistics of a mixture: counts, sums, covariate terms.
 
     Args:
         counts: expected rows a component, (R, K).
-        of_law: what the law of the components sums up, a record.
+        of_law: what the distribution of the components sums up, a record.
         cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on
             covariates.
     """
@@ -37,7 +37,7 @@ class MixtureStatistics:
 
 @dataclass(frozen=True)
 class ComponentLaw:
-    """One subclass a kind of component.
+    """Component distribution; one subclass a kind of component.
 
     Parameters stand without the weights, with a leading dim of restarts or without it as a method
     says.
@@ -52,16 +52,16 @@ class ComponentLaw:
     shared: ClassVar[frozenset[str]] = (
         frozenset()
     )  # parameters that all components share, without a dim for them
-    equation: ClassVar[str] = ""  # the law in a sentence of a page
+    equation: ClassVar[str] = ""  # the distribution in a sentence of a page
 
     @property
     def width(self) -> int:
-        """Numbers a row takes in memory for every component, beside one."""
+        """Memory of a row for every component, in numbers, beside one."""
         return 1
 
     @property
     def of_sums(self) -> bool:
-        """M-step from sums over rows alone, without the rows once more."""
+        """Whether the M-step needs sums over rows alone, not the rows once more."""
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -73,7 +73,7 @@ class ComponentLaw:
         return self.statistic(data)[0].mean(0)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The variance of every column whose variance has a floor, over all components, (D,).
+        """Variances of columns with a variance floor, over all components, (D,).
 
         Args:
             data: (N, J); weights: how often each row counts, (N,); None for once.
@@ -100,13 +100,13 @@ class ComponentLaw:
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
     ) -> Any:
-        """A record whose entries are sums over rows.
+        """Expected sufficient statistics, a record of sums over rows.
 
         Args:
             data: as above; responsibilities: (R, N, K).
             centre: about which sums are taken, (J,) or (R, 1, J).
-            params: (R, ...), where the law has latents of its own; None at a start, before there
-                are any.
+            params: (R, ...), where the distribution has latents of its own; None at a start, before
+                there are any.
         """
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class ComponentLaw:
     def first(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
     ) -> Params:
-        """Parameters to start from where responsibilities are given, (R, ...).
+        """Starting parameters from given responsibilities, (R, ...).
 
         Args:
             data, responsibilities, centre, floor: as above.
@@ -214,7 +214,7 @@ class ComponentLaw:
         return None
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
-        """The items whose family has a dispersion."""
+        """Items whose family has a dispersion."""
         return []
 
     def answers(self) -> tuple[int, ...] | None:
@@ -226,18 +226,18 @@ class ComponentLaw:
         return {}
 
     def numeric_items(self, items: Sequence[str]) -> list[str]:
-        """The items without a table of probabilities."""
+        """Items without a table of probabilities."""
         return list(items)
 
     def threshold_names(self, items: Sequence[str]) -> list[str]:
-        """Names of what lies between the categories of ordinal items under a link."""
+        """Names of the thresholds of ordinal items under a link."""
         return []
 
     def category_chances(self, params: Params) -> Tensor:
         """Probabilities of all categories of all items that have some, (K, P).
 
         Raises:
-            ValueError: for a law without such items.
+            ValueError: for a distribution without such items.
         """
         raise ValueError("category_chances: a mixture with categorical items was expected")
 
@@ -262,12 +262,12 @@ class ComponentLaw:
 
     @property
     def num_scores(self) -> int:
-        """D, columns of noise."""
+        """Number D of columns of noise scores."""
         return self.about.num_items
 
     @property
     def knows_noise(self) -> bool:
-        """Noise scores are known: :meth:`scores` answers."""
+        """Whether :meth:`scores` gives scores of the noise."""
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:

@@ -18,5 +18,5 @@ WHOLE_ROWS: dict[type, type[ComponentLaw]] = {
 
 
 def law_of(about: MixtureComponents) -> ComponentLaw:
-    """The law of the components; independent items where none of whole rows is described."""
+    """Component distribution of a description; independent items by default."""
     return WHOLE_ROWS.get(type(about.component), ItemLaw)(about)

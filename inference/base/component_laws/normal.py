@@ -43,7 +43,7 @@ EMPTY = 1e-10  # expected rows below which a component keeps its parameters
 
 @dataclass(frozen=True)
 class NormalStatistics:
-    """Sums over rows.
+    """Expected sufficient statistics of normal components: sums over rows.
 
     Args:
         sums: responsibility-weighted sums of the centred rows, (R, K, J).
@@ -57,7 +57,7 @@ class NormalStatistics:
 
 
 class FullLaw(ComponentLaw):
-    """Laws of whole rows with a matrix of precisions for each component."""
+    """Whole-row distributions with a precision matrix for each component."""
 
     site = "means"
 
@@ -71,7 +71,7 @@ class FullLaw(ComponentLaw):
         return self.about.component.regularization * like.new_tensor(self.about.widths).square()
 
     def num_free(self, params: Params) -> int:
-        """Symmetric matrices are counted once."""
+        """Number of free parameters, symmetric matrices counted once."""
         k, j = params[self.site].shape
         return (
             sum(value.numel() for name, value in params.items() if name != "precisions")
@@ -93,7 +93,7 @@ class FullLaw(ComponentLaw):
         return shares @ self.means(params)
 
     def inverse_spread(self, params: Params) -> Tensor:
-        """Matrices that are large in a direction of collapse, in inverse variances, (K, J, J)."""
+        """Inverse spread matrices (K, J, J), large in a direction of collapse."""
         return params["precisions"]
 
     def faults(
@@ -166,7 +166,7 @@ class NormalLaw(FullLaw):
     equation = "Normal(μ_{k}, covariance Σ_{k})"
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Missing entries at the mean of their column."""
+        """Rows with missing entries at their column's mean, and the mask of entries."""
         missing = data.isnan()
         if not bool(missing.any()):
             return data, None
@@ -283,7 +283,7 @@ def _variances(params: Params) -> Tensor:
 
 
 def _at(params: Params, restart: int, keep: bool = False) -> Params:
-    """The parameters of one restart, without the leading dim unless that is kept."""
+    """Parameters of one restart, without the leading dim unless that is kept."""
     return {
         name: value[restart : restart + 1] if keep else value[restart]
         for name, value in params.items()

@@ -54,7 +54,7 @@ def maximise_ordinal(
 def _maximise_item(
     family: Ordinal, counts: Tensor, location: Tensor, threshold: Tensor, bound: float
 ) -> tuple[Tensor, Tensor]:
-    """One item: counts (R, K, C), location (R, K), threshold (R, C - 2)."""
+    """Maximise one item: counts (R, K, C), location (R, K), threshold (R, C - 2)."""
     num_classes, low, high = location.shape[-1], *family.threshold_range
 
     def split(point: Tensor) -> tuple[Tensor, Tensor]:

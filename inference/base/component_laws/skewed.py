@@ -36,7 +36,7 @@ MOST_SHARE = 0.9  # of the variance in the direction of the skew that it may exp
 
 @dataclass(frozen=True)
 class SkewStatistics:
-    """Sums over rows, with a and b the expected :math:`|u|` and its square.
+    """Expected sums over rows, with a and b the expected :math:`|u|` and its square.
 
     Args:
         first, second: of r a and r b, (R, K).
@@ -81,7 +81,7 @@ class SkewNormalLaw(FullLaw):
         )
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
-        """Location m and scale M of every row, each ([R], N, K)."""
+        """Location m and scale M of the half-normal latent of every row, ([R], N, K)."""
         direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(
             -1
         )  # ([R], K, J)
@@ -147,7 +147,7 @@ class SkewNormalLaw(FullLaw):
     def first(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, blank: Params, floor: Tensor
     ) -> Params:
-        """By the skewness of every column in every component, and its mean and covariance."""
+        """Moment start from the skewness, mean and covariance of every component."""
         share, (low, high) = responsibilities.mT, ends(self.about.limits, centre)
         half = (high - low) / 2
         number = share.sum(-1).clamp(min=EMPTY).unsqueeze(-1)

@@ -33,7 +33,7 @@ BLOCK = 2**20  # numbers of whitened rows in memory at once
 
 @dataclass(frozen=True)
 class TStatistics:
-    """Sums over rows.
+    """Expected sufficient statistics of t components: sums over rows.
 
     Args:
         weights: sums of r g, (R, K).
@@ -59,7 +59,7 @@ class TLaw(FullLaw):
 
     @property
     def of_sums(self) -> bool:
-        """Degrees of freedom climb the density of the rows themselves."""
+        """False: the M-step of the degrees of freedom reads the rows once more."""
         return False
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def distances(params: Params, data: Tensor) -> Tensor:
 
 
 def log_tails(distance: Tensor, nu: Tensor, num_items: int) -> Tensor:
-    """Log-density of a t law of unit scale, by squared distance and degrees of freedom."""
+    """Log-density of a unit-scale t distribution, by squared distance and freedom."""
     half = (nu + num_items) / 2
     constant = (
         torch.lgamma(half) - torch.lgamma(nu / 2) - 0.5 * num_items * (nu.log() + math.log(math.pi))
@@ -185,7 +185,7 @@ def log_tails(distance: Tensor, nu: Tensor, num_items: int) -> Tensor:
 
 
 def maximise_freedom(distance: Tensor, shares: Tensor, freedom: Tensor, num_items: int) -> Tensor:
-    """Degrees of freedom (R, K) whose weighted log-density is not below that of those given.
+    """Maximise degrees of freedom (R, K); the weighted log-density does not fall.
 
     Args:
         distance: squared, (R, K, N); shares: responsibilities, (R, K, N).

@@ -53,7 +53,7 @@ def standard(
     )
 
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
-        """How often every column has an entry, (J,)."""
+        """Weighted number of entries of every column, (J,)."""
         rows = data.flatten(0, -2)  # of steps, where rows are sequences
         often = (
             data.new_ones(1).expand(len(rows))

@@ -9,25 +9,27 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.processes import Processes
-from inference.programs.data import Columns, as_tensors, checked
+from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Program
 from inference.programs.restarts import inner_points
-from inference.programs.tables import (
+from inference.programs.validate import check_program
+from ppl_models.data.tables import (
+    Columns,
     as_columns,
+    as_tensors,
     first_tensor,
     floating_dtype,
     map_tensors,
     row_data,
 )
-from inference.programs.validate import check_program
 
 Look = Callable[[Program], None]
 TRIAL_ROWS = 64
 
 
 class ProgramRows:
-    """Row blocks as a user's program takes them, by a run on the first of them.
+    """Row blocks of a user's program, checked by a run on the first of them.
 
     A fit in blocks adds up log-likelihoods, which is right only if rows are independent given the
     parameters, and parameters and their priors the same whatever the rows. A program that takes a
@@ -81,7 +83,7 @@ class ProgramRows:
         return data, self.names
 
     def taken(self, block: Any) -> Any:
-        """A block as the program takes it, in the dtypes of all."""
+        """Convert a block to the program's tensors, in the dtypes of all blocks."""
         data = self._tensors(block)
         if isinstance(data, Tensor):
             return data.to(self.dtypes[""])

@@ -13,12 +13,12 @@ from inference.programs.program import Params
 
 
 class LostProcessError(ConnectionError):
-    """Another process of the fit has ended, or cannot be reached."""
+    """Error: another process of the fit has ended, or cannot be reached."""
 
 
 @dataclass(frozen=True, eq=False)
 class Processes:
-    """The processes that work on one fit.
+    """Process group of one shared fit.
 
     Args:
         group: of ``torch.distributed``; None for this process alone.
@@ -33,7 +33,7 @@ class Processes:
 
     @property
     def rank(self) -> int:
-        """The number of this one, from 0."""
+        """Rank of this process, from 0."""
         return 0 if self.group is None else int(torch.distributed.get_rank(self.group))
 
     @property
@@ -43,13 +43,13 @@ class Processes:
 
     @property
     def _first(self) -> int:
-        """The global number of process 0 of the group."""
+        """Global rank of process 0 of the group."""
         return (
             int(torch.distributed.get_global_rank(self.group, 0)) if self.group is not None else 0
         )
 
     def gathered(self, value: Any) -> list[Any]:
-        """Values of all processes, in the order of their numbers."""
+        """Gather values of all processes, in the order of their ranks."""
         if self.group is None:
             return [value]
         out: list[Any] = [None] * self.size
@@ -57,7 +57,7 @@ class Processes:
         return out
 
     def from_first(self, value: Any) -> Any:
-        """Value of process 0."""
+        """Broadcast a value from process 0."""
         if self.group is None:
             return value
         held = [value]
@@ -67,7 +67,7 @@ class Processes:
         return held[0]
 
     def total(self, message: Tensor) -> Tensor:
-        """The sum over processes of one flat message of numbers in double precision."""
+        """Sum of one flat double-precision message over processes."""
         if self.group is None:
             return message
         sent = message.to(self._device)
@@ -75,7 +75,7 @@ class Processes:
         return sent.to(message.device)
 
     def params_of_first(self, params: Params) -> Params:
-        """The parameters as process 0 has them, so that processes cannot drift apart."""
+        """Broadcast parameters from process 0, so that processes cannot diverge."""
         if self.group is None:
             return params
         flat = torch.cat(
@@ -101,7 +101,7 @@ class Processes:
                 raise ValueError(text) if is_input else RuntimeError(text)
 
     def agree(self, what: str, value: str) -> None:
-        """Refuse processes of which one has something else than the first.
+        """Refuse processes whose value is not that of the first.
 
         Args:
             what: it is, in words; value: a digest or description of it.
@@ -166,7 +166,7 @@ def _tensors(statistics: Any) -> Iterator[Tensor]:
 
 
 def with_numbers(like: S, numbers: Tensor) -> S:
-    """The record with other sums, as :func:`numbers_of` lists them."""
+    """Replace the sums of a record by numbers listed as by :func:`numbers_of`."""
     filled, rest = _filled(like, numbers)
     if len(rest):
         raise ValueError(

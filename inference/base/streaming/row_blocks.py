@@ -20,7 +20,7 @@ SAMPLE_ROWS = 20_000  # from which a fit starts
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class RowBlocks:
-    """Rows on disk, or wherever they lie, of which a fit holds a few blocks at a time.
+    """Rows read in blocks, on disk or elsewhere, with a few blocks in memory.
 
     Make one by :meth:`of`. It is iterated over block by block (arrays, tensors or data frames, as
     the source gives them), so that ``for block in blocks: fit.posterior_latents(block)`` asks a fit
@@ -48,7 +48,7 @@ class RowBlocks:
         columns: Sequence[str] | None = None,
         split: bool = False,
     ) -> RowBlocks:
-        """Blocks of a source of rows.
+        """Open a source of rows as row blocks.
 
         Args:
             source: path of a ``.npy``, ``.parquet`` or ``.arrow`` file or of a folder of parquet
@@ -93,7 +93,7 @@ class RowBlocks:
         return cls(found, int(block_rows), begin, end, processes)
 
     def __len__(self) -> int:
-        """Rows of this process."""
+        """Number of rows of this process."""
         return self.end - self.begin
 
     def __iter__(self) -> Iterator[Any]:
@@ -121,7 +121,7 @@ class RowBlocks:
 
 
 def drawn_rows(num_rows: int, num_drawn: int, seed: int) -> np.ndarray:
-    """Numbers of rows, in order, drawn without replacement; all where there are no more."""
+    """Row numbers drawn without replacement, in order; all where there are no more."""
     if num_drawn >= num_rows:
         return np.arange(num_rows)
     return np.sort(

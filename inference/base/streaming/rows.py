@@ -22,10 +22,9 @@ from inference.base.streaming.generic import Look, ProgramRows
 from inference.base.streaming.processes import Processes, numbers_of, with_numbers
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
-from inference.programs.data import checks_data
 from inference.programs.global_state import listening
-from inference.programs.tables import first_tensor, map_tensors
 from ppl_models.data.sequences import UnvisitedWarning
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 
 S = TypeVar("S")
 Kept = tuple[np.ndarray, Any]  # numbers of rows, and the rows
@@ -39,7 +38,7 @@ JOINED_PARTS = 64
 
 @dataclass(frozen=True, eq=False)
 class CheckedRows:
-    """All rows of a fit, as its model takes them, of which one block is held at a time.
+    """Checked rows of a fit, one block of which is in memory at a time.
 
     Args:
         take: a block as the model takes it: a tensor, or what a user's program reads, one entry a
@@ -75,7 +74,7 @@ class CheckedRows:
         return self.blocks.processes
 
     def __iter__(self) -> Iterator[Any]:
-        """This process's blocks.
+        """Iterate over this process's blocks.
 
         Raises:
             ValueError: for files that are no longer what they were.
@@ -94,7 +93,7 @@ class CheckedRows:
         _refuse_changed(self.stamps)
 
     def weighted(self) -> Iterator[tuple[Any, Tensor | None]]:
-        """This process's blocks, and how often their rows count, (n,)."""
+        """Iterate over this process's blocks with the weights of their rows, (n,)."""
         first = self.first_row
         for data in self:
             last = first + len(first_tensor(data))
@@ -183,7 +182,7 @@ class CheckedRows:
         return with_numbers(layout, message[1:])
 
     def _own_sum(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
-        """Over this process's rows."""
+        """Sum over this process's rows."""
         total = RunningSum[S]()
         for data, weights in self.weighted():
             total.add(of_rows(data, weights))
@@ -207,7 +206,7 @@ class CheckedRows:
 
 
 def plain(block: Any, dtype: torch.dtype) -> Tensor:
-    """Numbers as they stand; NaN where missing."""
+    """Convert rows to a plain tensor, NaN where missing."""
     if isinstance(block, Tensor):
         return block.detach().to(dtype)
     kind = np.float32 if dtype == torch.float32 else np.float64
@@ -220,7 +219,7 @@ def plain(block: Any, dtype: torch.dtype) -> Tensor:
 
 
 def _named(data: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of some rows, by name where they have names."""
+    """Tensors of some rows, by name where they have names."""
     if isinstance(data, Tensor):
         return [("", data)]
     names = data.keys()  # columns of a program are iterated by name too
@@ -228,12 +227,12 @@ def _named(data: Any) -> list[tuple[str, Tensor]]:
 
 
 def _salt(name: str) -> int:
-    """An odd number for every name, 1 for none."""
+    """Odd hash multiplier of a name, 1 for none."""
     return 2 * int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) + 1 if name else 1
 
 
 def _hash_of(data: Tensor, first_row: int) -> int:
-    """A sum over rows of numbers that depend on a row's contents and its place."""
+    """Hash of rows: a sum of numbers by each row's contents and place."""
     bits = np.ascontiguousarray(data.detach().cpu().double().numpy().reshape(len(data), -1)).view(
         np.uint64
     )
@@ -245,7 +244,7 @@ def _hash_of(data: Tensor, first_row: int) -> int:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """Steele, Lea and Flood's (2014, doi:10.1145/2660193.2660195) finaliser of SplitMix."""
+    """SplitMix finaliser (Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return cast("np.ndarray", x ^ (x >> np.uint64(31)))
@@ -281,7 +280,7 @@ def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
 
 @dataclass
 class _Found:
-    """First pass over one process's rows: those drawn, and the extremes of every column.
+    """First pass over one process's rows: the sample, and extremes of every column.
 
     Args:
         drawn: of every block, numbers of the rows drawn, and the rows as they came.
@@ -314,7 +313,7 @@ class _Found:
         self.extremes = {row: value for row, value in self.extremes.items() if row in wanted}
 
     def draw(self, block: Any, first: int, num_rows: int, picked: np.ndarray) -> None:
-        """Keep those rows of a block that are to be kept."""
+        """Keep the rows of a block that belong to the sample."""
         own = picked[(picked >= first) & (picked < first + num_rows)]
         if len(own):
             self.drawn.append((own, rows_at(block, own - first)))
@@ -482,7 +481,7 @@ def _read(
 
 
 def _is_plain(block: Any, data: Tensor) -> bool:
-    """Numbers left by the checks as they stand."""
+    """Whether the checks left a block's numbers as they are."""
     if not data.is_floating_point():
         return False
     try:

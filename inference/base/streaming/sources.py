@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.frames import as_frame, column_names
+from ppl_models.data.frames import as_frame, column_names
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 # of a parquet file at once: small numbers take several times their size while they are decoded
@@ -21,10 +21,10 @@ DECODED_ROWS = 8_192
 
 
 class Source(Protocol):
-    """Rows in an order, read part by part."""
+    """Protocol of a source of rows, in an order, read part by part."""
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         ...
 
     def kind(self) -> str:
@@ -36,12 +36,12 @@ class Source(Protocol):
         ...
 
     def files(self) -> tuple[Path, ...]:
-        """On this machine; none where rows lie in memory or elsewhere."""
+        """Files on this machine; none where rows lie in memory or elsewhere."""
         ...
 
 
 def is_lazy(data: Any) -> bool:
-    """Rows on disk, which a fit reads block by block."""
+    """Whether data are rows on disk, which a fit reads block by block."""
     if isinstance(data, np.memmap):
         return data.ndim >= 2
     return type(data).__module__ == "pyarrow._dataset"
@@ -119,7 +119,7 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
 
 
 def column_apart(source: Source, name: str) -> tuple[Source, Source]:
-    """The rows without one of their columns, and that column alone.
+    """Split a source into the rows without one column, and that column alone.
 
     Raises:
         ValueError: for rows without named columns, or without this one.
@@ -208,7 +208,7 @@ class _Array:
 
 
 def _root(array: Any) -> np.memmap | None:
-    """The memory map of a file that an array is a part of."""
+    """Memory map of a file that an array is a part of; None for none."""
     if not isinstance(array, np.memmap):
         return None
     while isinstance(array.base, np.memmap):
@@ -370,7 +370,7 @@ def _kind_of(part: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Arrow:
-    """Data set of Arrow, read by the row groups asked for, one after the other."""
+    """Arrow data set, read by the row groups asked for, one after the other."""
 
     dataset: Any
     columns: tuple[str, ...]
@@ -416,7 +416,7 @@ class _Arrow:
             passed += count
 
     def _of_file(self, fragment: Any, begin: int, end: int, size: int) -> Iterator[Any]:
-        """Rows of one file; of its row groups only those are opened that hold some of them."""
+        """Rows of one file, from the row groups that hold some of them alone."""
         passed = 0
         for count, read in self._groups(fragment, size):
             first, last, at = max(begin - passed, 0), min(end - passed, count), 0
@@ -430,7 +430,7 @@ class _Arrow:
     def _groups(
         self, fragment: Any, size: int
     ) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
-        """Rows of each row group, and what reads them, batch by batch.
+        """Numbers of rows of the row groups, each with a reader by batches.
 
         A scanner holds a row group as a whole, so parquet files are decoded as they are read,
         unless columns must be cast or come from the names of folders.
@@ -483,18 +483,18 @@ class _Arrow:
 
 
 def num_rows_in(part: Any) -> int:
-    """Rows of a part."""
+    """Number of rows of a part."""
     return len(next(iter(part.values())) if isinstance(part, dict) else part)
 
 
 def _items_of(schema: Any) -> tuple[str, ...]:
-    """The columns of a data set, without an index that pandas has stored beside them."""
+    """Column names of a data set, without an index that pandas has stored."""
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     return tuple(name for name in schema.names if name not in index)
 
 
 def _as_pandas(table: Any) -> Any:
-    """A table of Arrow, in which decimal numbers, and booleans with gaps, are numbers too."""
+    """Convert an Arrow table to pandas, decimals and booleans with gaps as numbers."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -510,7 +510,7 @@ def _as_pandas(table: Any) -> Any:
 
 
 def rows_at(part: Any, index: Any) -> Any:
-    """Some rows of a part, in its form, as a copy."""
+    """Copy of some rows of a part, in its form."""
     if isinstance(part, dict):
         return {name: rows_at(value, index) for name, value in part.items()}
     if hasattr(part, "iloc"):
@@ -521,7 +521,7 @@ def rows_at(part: Any, index: Any) -> Any:
 
 
 def joined_rows(parts: Sequence[Any]) -> Any:
-    """Rows of one form below each other."""
+    """Concatenate rows of one form."""
     if isinstance(parts[0], dict):
         return {name: joined_rows([part[name] for part in parts]) for name in parts[0]}
     if hasattr(parts[0], "iloc"):

@@ -24,7 +24,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, eq=False)
 class SummedSteps(Steps[S]):
-    """Any steps whose M-step needs no more than sums over rows.
+    """EM steps of rows in blocks, whose M-step needs no more than sums over rows.
 
     Args:
         steps: of a sample, which has missing entries where the rows have some.
@@ -39,7 +39,7 @@ class SummedSteps(Steps[S]):
         return self.steps.known_sites
 
     def e_step(self, params: Params) -> EStep[S]:
-        """One pass over the rows, and one message among processes.
+        """Expected statistics by one pass over the rows, one message among processes.
 
         Every row brings its share of the log-prior, so that all processes have the same bits of it.
         """
@@ -100,7 +100,7 @@ class SummedGenericSteps(Steps[Any]):
             return EStep(None, self._halves.log_likelihood(params), self.program.log_prior(params))
 
     def m_step(self, statistics: None, params: Params) -> Params:
-        """From the posteriors at ``params``."""
+        """Maximise the bound under the posteriors at ``params``."""
         return self.rows.processes.params_of_first(self._halves.improve(params, self.num_steps))
 
     def on(self, data: Any, weights: Tensor | None = None) -> GenericSteps:
@@ -108,7 +108,7 @@ class SummedGenericSteps(Steps[Any]):
 
 
 class SharedCheckpoint(Checkpoint):
-    """A running fit on the disk of process 0, which tells the others where it stood.
+    """Checkpoint on the disk of process 0, whose state the others receive.
 
     Args:
         path, fingerprint: as there; processes: that share the fit.

@@ -37,12 +37,12 @@ MARKS = {"supported": "good", "open": "care", "refuted at this resolution": "bad
 def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "classifiers.variates_components",
+        "classifiers.description",
         rows=counted(fit.num_rows, "row"),
         num_variates=about.num_variates,
         num_components=about.num_components,
     )
-    step = say("classifiers.see_how")
+    step = say("classifiers.ensemble_step")
     steps = (step,) if fit.draws is None else ()
     return verdict_of(
         [
@@ -52,15 +52,15 @@ def _(structure: ClassifierStructure, subject: Subject) -> Verdict:
             _on_agreement(subject),
         ],
         *steps,
-        nothing="Nothing stands in the way.",
+        nothing="No check speaks against it.",
     )
 
 
 def _on_belief(subject: Subject) -> Finding:
     found = subject.once(determined)
     if not isinstance(found, ClassifierIdentifiability):
-        return finding("classifiers.belief.was_looked")
-    step = "" if found.verdict == "supported" else say("classifiers.do_interpret")
+        return finding("classifiers.belief.unknown")
+    step = "" if found.verdict == "supported" else say("classifiers.interpretation_step")
     return finding(
         "classifiers.belief.all",
         mark=MARKS[found.verdict],
@@ -77,9 +77,9 @@ def _on_agreement(subject: Subject) -> Finding | None:
     worst = int(sizes.argmax())
     size, name = float(sizes[worst]), variate_names(subject.fit)[worst]
     if size < AGREEMENT:
-        return finding("classifiers.agreement.variates_agree", size=size, name=name)
-    words = say("classifiers.variates_do", name=name, size=size)
-    return finding("classifiers.agreement.train_longer", words=words)
+        return finding("classifiers.agreement.fine", size=size, name=name)
+    words = say("classifiers.disagreement", name=name, size=size)
+    return finding("classifiers.agreement.misfit", words=words)
 
 
 @fitted.register
@@ -88,7 +88,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
     names = variate_names(subject.fit)
     yield Paragraph(
         say(
-            "classifiers.every_row",
+            "classifiers.model",
             num_components=about.num_components,
             num_variates=about.num_variates,
             names=", ".join(names[:12]),
@@ -98,7 +98,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
     yield Equations(
         ("z ~ Categorical(w)", "f_{v}(x | z = i) = P*_{v}(x) β_{v}^{(i)}(x) / φ_{v}^{(i)}")
     )
-    yield Paragraph(say("classifiers.log_likelihood"))
+    yield Paragraph(say("classifiers.likelihood_note"))
     rows = [
         [name, shape_text(subject.fit.params[name].shape)] for name in ("weights", "pseudo_weights")
     ]
@@ -122,7 +122,7 @@ def _(structure: ClassifierStructure, subject: Subject) -> list[Section]:
 
 @predictive.register
 def _(structure: ClassifierStructure, subject: Subject) -> list[Part]:
-    return [Note(say("classifiers.marginals_fit"))]
+    return [Note(say("classifiers.marginals_note"))]
 
 
 def _components(subject: Subject) -> Iterator[Part]:
@@ -139,7 +139,7 @@ def _components(subject: Subject) -> Iterator[Part]:
     ]
     yield Table(head, rows)
     if fit.draws is None:
-        yield Note(say("classifiers.without_intervals"))
+        yield Note(say("classifiers.intervals_note"))
         return
     spread = fit.draws["weights"].double().flatten(0, 1).std(0).tolist()
     said = ", ".join(f"component {i} {value:.3f}" for i, value in enumerate(spread))

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
 from inference.report.verdicts import on_convergence, on_prediction, verdict, what_was_fitted
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.dictionary.structure import DictionaryStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_COLUMNS = 60
 
@@ -27,7 +27,7 @@ def _(structure: DictionaryStructure, subject: Subject) -> Verdict:
         f" at most {about.sparsity} of {about.num_columns} columns of a"
         f" dictionary.{_accounted(subject)}"
     )
-    step = say("dictionary.whether_other")
+    step = say("dictionary.uniqueness_step")
     return verdict_of(
         [
             what_was_fitted(words),
@@ -50,7 +50,7 @@ def _accounted(subject: Subject) -> str:
     if values.shape != made.shape:
         return ""
     return (
-        " They account for"
+        " They explain"
         f" {100 * (1 - np.nansum((values - made) ** 2) / np.nansum(values**2)):.1f} % of the sum of"
         " squares."
     )
@@ -62,16 +62,14 @@ def _on_columns(subject: Subject) -> Finding | None:
         return None
     idle = [str(k) for k in range(codes.shape[1]) if not (codes[:, k] != 0).any()]
     if not idle:
-        return finding("dictionary.columns.yes_some")
-    return finding("dictionary.columns.row_uses", idle=listed(idle))
+        return finding("dictionary.columns.fine")
+    return finding("dictionary.columns.unused", idle=listed(idle))
 
 
 @fitted.register
 def _(structure: DictionaryStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
-    yield Paragraph(
-        say("dictionary.every_row", sparsity=about.sparsity, num_columns=about.num_columns)
-    )
+    yield Paragraph(say("dictionary.model", sparsity=about.sparsity, num_columns=about.num_columns))
     yield Equations(("x_{n} = Σ_{i} h_{ni} a_{i} + noise, h ≥ 0",))
     yield sizes(subject)
 

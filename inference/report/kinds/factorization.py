@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from inference.fitting.names import labels_of
-from inference.fitting.observed import as_matrix
+from inference.fitting.columns import as_matrix, labels_of
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
@@ -22,11 +21,11 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.usage import UsageStructure
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 LEAST_ALIKE = (
     0.95  # cosine of a signature with that of another start, below which it is said to differ
@@ -52,7 +51,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         if structure.about.counts
         else "inference.selection.fit_grid and held-out rows"
     )
-    number_step = say("factorization.ask_whether", choice=choice)
+    number_step = say("factorization.number_step", choice=choice)
     return verdict_of(asked, number_step)
 
 
@@ -60,12 +59,12 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
 def _(structure: UsageStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "factorization.columns_counts",
+        "factorization.usage_description",
         rows=counted(fit.num_rows, "row"),
         num_items=about.num_items,
         num_components=about.num_components,
     )
-    step = say("factorization.ask_whether_right")
+    step = say("factorization.usage_step")
     return verdict_of(
         [
             what_was_fitted(words),
@@ -83,14 +82,14 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
     common = params["signatures"].double().square().sum(0)
     share = float(common.sum() / (common + params["scales"].double().square()).sum())
     words = say(
-        "factorization.columns_all",
+        "factorization.factors_description",
         rows=counted(subject.fit.num_rows, "row"),
         num_items=structure.about.num_items,
         factors=counted(size, "factor"),
     )
-    words += f"The factors account for {100 * share:.0f} % of the variance of the columns."
-    turned = None if size == 1 else finding("factorization.verdict.one_one")
-    step = say("factorization.ask_whether_right_number")
+    words += f"The factors explain {100 * share:.0f} % of the variance of the columns."
+    turned = None if size == 1 else finding("factorization.verdict.rotation")
+    step = say("factorization.factors_step")
     determined = on_determination(subject) if size == 1 else turned
     return verdict_of(
         [what_was_fitted(words), on_convergence(subject), determined, on_prediction(subject)], step
@@ -100,7 +99,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     fit, about = subject.fit, structure.about
     words = say(
-        "factorization.each_row",
+        "factorization.description",
         rows=counted(fit.num_rows, "row"),
         columns=counted(about.num_items, "column"),
         components=counted(about.num_components, "component"),
@@ -113,9 +112,9 @@ def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | 
         _deviance(values, part, about.counts)
         for part in (fitted_means, _without_components(values, about.counts))
     )
-    of = "deviance from rows that are all made alike" if about.counts else "variance of the columns"
+    of = "deviance of the one-profile model" if about.counts else "variance of the columns"
     if all_of_it > 0:
-        words += f" They account for {100 * (1 - left / all_of_it):.0f} % of the {of}."
+        words += f" They explain {100 * (1 - left / all_of_it):.0f} % of the {of}."
     return finding("factorization.parts.all", words=words)
 
 
@@ -158,14 +157,14 @@ def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding |
     fit = subject.fit
     ends = fit.restarts.objective.double()
     if not fit.converged:
-        return finding("factorization.starts.stopped_after", num_iterations=fit.num_iterations)
+        return finding("factorization.starts.unconverged", num_iterations=fit.num_iterations)
     if not _is_bounded(structure):
-        return finding("factorization.starts.yes_best")
+        return finding("factorization.starts.closed_form")
     near = int((ends >= ends.max() - CLOSE).sum())
-    words = say("factorization.starts_ended", near=near, num=len(ends), CLOSE=CLOSE)
+    words = say("factorization.start_agreement", near=near, num=len(ends), CLOSE=CLOSE)
     if near > 1:
         return finding("factorization.starts.fine", words=words)
-    return finding("factorization.starts.yes_but", words=words)
+    return finding("factorization.starts.single_start", words=words)
 
 
 def _is_bounded(structure: FactorizationStructure) -> bool:
@@ -177,9 +176,9 @@ def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Findi
     size = structure.about.num_components
     if not _is_bounded(structure):
         if size == 1:
-            return finding("factorization.uniqueness.yes_but")
-        words = say("factorization.one_one")
-        return finding("factorization.uniqueness.read_single", words=words)
+            return finding("factorization.uniqueness.sign")
+        words = say("factorization.rotation_note")
+        return finding("factorization.uniqueness.rotation", words=words)
     ends, signatures = (
         fit.restarts.objective.double(),
         fit.restarts.params["signatures"].detach().cpu().double().numpy(),
@@ -194,9 +193,9 @@ def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Findi
     labels = _labels(subject, size)
     off = [f"component {labels[k]}" for k in np.argsort(alike) if alike[k] < LEAST_ALIKE]
     if not off:
-        return finding("factorization.uniqueness.starts_fit", alike=alike.min())
-    words = say("factorization.all_starts", off=listed(off), alike=alike.min())
-    return finding("factorization.uniqueness.do_interpret", words=words, off=listed(off))
+        return finding("factorization.uniqueness.agreement", alike=alike.min())
+    words = say("factorization.disagreement", off=listed(off), alike=alike.min())
+    return finding("factorization.uniqueness.partial", words=words, off=listed(off))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -224,9 +223,9 @@ def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | No
         return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
     if excess < CLEAR_EXCESS:
-        return finding("factorization.law.yes_about", excess=excess)
-    words = say("factorization.about_fitted", excess=excess)
-    return finding("factorization.law.fit_law", words=words)
+        return finding("factorization.law.fine", excess=excess)
+    words = say("factorization.overdispersion", excess=excess)
+    return finding("factorization.law.overdispersed", words=words)
 
 
 # -------------------------------------------------------------------- the sections
@@ -243,7 +242,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
         else "Normal, mean"
     )
     words = say(
-        "factorization.each_items", num_items=about.num_items, num_components=about.num_components
+        "factorization.model", num_items=about.num_items, num_components=about.num_components
     )
     return [
         Paragraph(words),
@@ -254,7 +253,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
 
 @fitted.register
 def _(structure: UsageStructure, subject: Subject) -> list[Part]:
-    words = say("factorization.each_components", num_components=structure.about.num_components)
+    words = say("factorization.usage_model", num_components=structure.about.num_components)
     lines = (
         "b_{ik} ~ Bernoulli(π_{k})",
         "z_{ik} ~ Gamma, mean m_{k}",
@@ -265,7 +264,7 @@ def _(structure: UsageStructure, subject: Subject) -> list[Part]:
 
 @fitted.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Part]:
-    words = say("factorization.rows_sums")
+    words = say("factorization.factors_model")
     lines = ("z_{i} ~ Normal(0, I)", "x_{ij} ~ Normal(μ_{j} + Σ_{k} z_{ik} s_{kj}, σ_{j})")
     return [Paragraph(words), Equations(lines), sizes(subject)]
 
@@ -295,7 +294,7 @@ def _signatures(subject: Subject) -> Iterator[Part]:
             [names[k], number(float(shares[k]), 3), number(float(in_use[k]), 3)]
             for k in range(len(shares))
         ]
-        yield Paragraph(say("factorization.components_order"))
+        yield Paragraph(say("factorization.order_note"))
         yield Table(
             ("component", "share of all amounts", "share of rows that it makes more than 1 % of"),
             rows,
@@ -308,7 +307,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
         lambda: plot_loadings(subject.fit, "signatures", names=subject.names),
         "heat map of the factors' signatures",
     )
-    words = Paragraph(say("factorization.red_raises"))
+    words = Paragraph(say("factorization.factors_note"))
     return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
 
 

@@ -47,18 +47,10 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from ppl_models.parts.repr import counted
 
-MOVES = {
-    "initial": "chance of each state at the first step of a sequence",
-    "transitions": "chance of each next state (column) from each state (row)",
-}
-FIRST = {
-    "stationary": "follows the share of time of the states in the long run",
-    "uniform": "has every state with the same chance",
-}
 MOST_NAMED = 5  # items whose residuals are named in the verdict
 OUTLYING = 3.5  # size of a residual that stands out among thousands
 CLEAR = 0.1  # of a spread from 1, or of a correlation from 0: less is not worth words
@@ -79,22 +71,19 @@ class Residuals:
     @property
     def faults(self) -> list[str]:
         """Misfits by more than three standard errors, in words."""
-        far = FAR_BY_CHANCE * self.num
-        out = (
-            [f"spread {self.spread:.2f} (1 is right)"]
-            if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num))
-            else []
-        )
-        out += (
-            [f"correlation {self.memory:.2f} with the step before (0 is right)"]
-            if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num))
-            else []
-        )
-        return out + (
-            [f"{counted(self.num_far, 'step')} far from all that was expected"]
-            if self.num_far > 1 + far + 3 * math.sqrt(far)
-            else []
-        )
+        far, out = FAR_BY_CHANCE * self.num, []
+        if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num)):
+            out.append(f"spread {self.spread:.2f} (1 is right)")
+        if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num)):
+            out.append(f"correlation {self.memory:.2f} with the step before (0 is right)")
+        if self.num_far > 1 + far + 3 * math.sqrt(far):
+            out.append(f"{counted(self.num_far, 'step')} far from all predictions")
+        return out
+
+
+def _off(found: list[Residuals]) -> list[str]:
+    """Items whose residuals are off, with their faults."""
+    return [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
 
 
 def residuals_of(subject: Subject) -> list[Residuals] | str:
@@ -112,16 +101,9 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
         both = ~(np.isnan(first) | np.isnan(second))
         steady = both.sum() > 2 and first[both].std() > 0 and second[both].std() > 0
         memory = float(np.corrcoef(first[both], second[both])[0, 1]) if steady else math.nan
-        out.append(
-            Residuals(
-                name,
-                float(own.mean()),
-                float(own.std()),
-                memory,
-                len(own),
-                int((np.abs(own) > OUTLYING).sum()),
-            )
-        )
+        num_far = int((np.abs(own) > OUTLYING).sum())
+        moments = float(own.mean()), float(own.std()), memory
+        out.append(Residuals(name, *moments, len(own), num_far))
     return out
 
 
@@ -129,12 +111,12 @@ def residuals_of(subject: Subject) -> list[Residuals] | str:
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "hidden_markov.hidden_states",
+        "hidden_markov.description",
         rows=rows_in_words(fit),
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
-    step = say("hidden_markov.ask_whether")
+    step = say("hidden_markov.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -143,20 +125,20 @@ def _on_residuals(subject: Subject) -> Finding | None:
     found = "" if subject.data is None else subject.once(residuals_of)
     if isinstance(found, str):
         return None
-    off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
+    off = _off(found)
     if not off:
-        return finding("hidden_markov.residuals.yes_residuals")
-    step = say("hidden_markov.try_another")
-    return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]), step=step)
+        return finding("hidden_markov.residuals.fine")
+    return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]))
 
 
 @fitted.register
 def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
-    first = FIRST.get(str(about.initial), "is estimated" if about.initial == "free" else "is given")
+    known = "is estimated" if about.initial == "free" else "is given"
+    first = entry("hidden_markov.parts").get(str(about.initial), known)
     yield Paragraph(
         say(
-            "hidden_markov.every_step",
+            "hidden_markov.model",
             num_states=about.num_states,
             num_items=about.emission.num_items,
             word="s" if about.emission.num_items > 1 else "",
@@ -167,7 +149,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     yield Equations(
         ("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})", f"x_{{t}} | s_{{t}} = k ~ {law}")
     )
-    yield parameters(subject, {**MOVES, **meanings_of("state")})
+    yield parameters(subject, {**entry("hidden_markov.meanings"), **meanings_of("state")})
 
 
 @middle.register
@@ -194,15 +176,15 @@ def _states(subject: Subject) -> Iterator[Part]:
         if path is not None:
             row += [f"{int((path == k).sum()):,}", f"{int(_visits(path, k)):,}"]
         rows.append(row)
-    head = ["state", "share of time in the long run", "a visit lasts, on average"]
+    head = ["state", "share of time in the long run", "mean length of a visit"]
     head += [] if path is None else ["steps on the most probable path", "visits on it"]
     yield Table(head, rows)
     yield picture(
         lambda: plot_transitions(fit, subject.names), "chance of every next state from every state"
     )
-    yield Paragraph(say("hidden_markov.row_state"))
+    yield Paragraph(say("hidden_markov.transitions_note"))
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    yield Paragraph(say("hidden_markov.model_visits"))
+    yield Paragraph(say("hidden_markov.durations_note"))
 
 
 def _visits(path: torch.Tensor, state: int) -> int:
@@ -219,7 +201,7 @@ def _path(subject: Subject) -> Iterator[Part]:
         lambda: plot_decoded_path(subject.fit, subject.data, names=subject.names),
         "the first sequence and its decoded states",
     )
-    yield Paragraph(say("hidden_markov.first_sequence"))
+    yield Paragraph(say("hidden_markov.decoding_note"))
 
 
 @predictive.register
@@ -231,25 +213,15 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     if isinstance(found, str):
         yield Note(f"No pseudo-residuals: {found}.")
         return
-    yield Paragraph(say("hidden_markov.pseudo_residuals"))
-    rows = [
-        [
-            own.item,
-            *(number(value, 3) for value in (own.mean, own.spread, own.memory)),
-            f"{own.num_far:,}",
-        ]
-        for own in found
-    ]
-    yield Table(
-        (
-            "item",
-            "mean (0)",
-            "standard deviation (1)",
-            "correlation with the step before (0)",
-            f"beyond {OUTLYING:g}",
-        ),
-        rows,
-    )
-    off = [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
+    yield Paragraph(say("hidden_markov.residuals_note"))
+    columns = {
+        "item": [own.item for own in found],
+        "mean (0)": [number(own.mean, 3) for own in found],
+        "standard deviation (1)": [number(own.spread, 3) for own in found],
+        "correlation with the step before (0)": [number(own.memory, 3) for own in found],
+        f"beyond {OUTLYING:g}": [f"{own.num_far:,}" for own in found],
+    }
+    yield Table.of(columns)
+    off = _off(found)
     if off:
-        yield Paragraph(say("hidden_markov.right_model", off="; ".join(off)))
+        yield Paragraph(say("hidden_markov.residuals_off", off="; ".join(off)))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from inference.base.structure import Structure
-from inference.fitting.names import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.result import Fit
-from inference.plots._common import present_edges
+from inference.plots._common import effects_of, present_edges
 from inference.plots.layers import (
     plot_latent_graph,
     plot_loading_images,
@@ -46,11 +46,11 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.categorical import Categorical, Ordinal
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -68,7 +68,9 @@ MOST_EDGES_SHOWN = 60  # rows or columns of a graph as a table
 def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     layers, fit = structure.layers, subject.fit
     sizes = " under ".join(counted(layer.num_parents, "yes-no latent") for layer in layers)
-    words = f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which rest on {sizes}."
+    words = (
+        f"{counted(fit.num_rows, 'row')} of {layers[0].num_items} items, which depend on {sizes}."
+    )
     if structure.covariates is not None:
         words += (
             f" How likely the {'latents' if len(layers) == 1 else 'deepest latents'} are to be 1"
@@ -76,9 +78,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
         )
     if fit.choice is not None:
         words += say(
-            "layers.items_depend", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
+            "layers.found_graph", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
         )
-    step = say("layers.ask_whether")
+    step = say("layers.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -92,25 +94,21 @@ def _on_edges(subject: Subject) -> Finding | None:
     if not loose:
         return None
     words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return finding("layers.edges.fit_fewer", words=words)
+    return finding("layers.edges.loose", words=words)
+
+
+def _parents(subject: Subject, layer: GeneralizedLinearLayer) -> list[str]:
+    """Return the names of a layer's latents."""
+    dim, size = dims_of(subject.fit, layer.parent, (layer.num_parents,))[0], layer.num_parents
+    return list(map(str, labels_of(subject.fit, dim, size, subject.names)))
 
 
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
     """Return latents without an edge below, and the loading that counts as an edge."""
     fit = subject.fit
-    present, cut = present_edges(
-        layer,
-        layer.effects(
-            layer.coefficients(fit.params[layer.intercepts], fit.params[layer.loadings])[1]
-        )
-        .detach()
-        .cpu()
-        .numpy(),
-    )
-    labels = labels_of(
-        fit, dims_of(fit, layer.parent, (layer.num_parents,))[0], layer.num_parents, subject.names
-    )
-    return [str(label) for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
+    present, cut = present_edges(layer, effects_of(fit, layer))
+    labels = _parents(subject, layer)
+    return [label for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
 
 
 @fitted.register
@@ -121,26 +119,13 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     each = root.law.replace("_k", "_{k}")
     lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
-    rows = [
-        [
-            "π" if len(own) == 1 else "",
-            name,
-            shape_text(shape),
-            "probabilities" if len(own) == 1 else f"of the law of a_{depth}",
-        ]
-        for name, shape in own.items()
-    ]
+    symbol, meaning = (
+        ("π", "probabilities") if len(own) == 1 else ("", f"of the distribution of a_{depth}")
+    )
     if structure.covariates is not None:
-        terms = ", ".join(structure.covariates.terms)
-        rows = [
-            [
-                "β",
-                name,
-                shape_text(shape),
-                (say("layers.log_odds", terms=terms, scale=structure.covariates.scale)),
-            ]
-            for name, shape in own.items()
-        ]
+        terms, scale = ", ".join(structure.covariates.terms), structure.covariates.scale
+        symbol, meaning = "β", say("layers.log_odds", terms=terms, scale=scale)
+    rows = [[symbol, name, shape_text(shape), meaning] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
         eta = f"b_{{{d},j}} + Σ_{{k}} W_{{{d},jk}} a_{{{d},k}}"
@@ -156,37 +141,17 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             prior += (
                 f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
             )
-        rows.append(
-            [
-                f"W, layer {d}",
-                layer.loadings,
-                shape_text((layer.num_children, layer.num_features)),
-                prior,
-            ]
-        )
+        size = shape_text((layer.num_children, layer.num_features))
+        rows.append([f"W, layer {d}", layer.loadings, size, prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
-        if layer.thresholds is not None:
-            rows.append(
-                [
-                    "τ",
-                    layer.thresholds,
-                    shape_text(fit.params[layer.thresholds].shape),
-                    _between(layer),
-                ]
-            )
-        if layer.dispersion is not None:
-            rows.append(
-                [
-                    "γ",
-                    layer.dispersion,
-                    shape_text(fit.params[layer.dispersion].shape),
-                    _spreads(layer),
-                ]
-            )
+        more = (("τ", layer.thresholds, _between), ("γ", layer.dispersion, _spreads))
+        for symbol, name, words_of in more:
+            if name is not None:
+                rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
     numbers = " and ".join(str(layer.num_parents) for layer in layers)
     yield Paragraph(
         say(
-            "layers.items_rest",
+            "layers.model",
             num_items=layers[0].num_items,
             depth=depth,
             word="s" if depth > 1 else "",
@@ -195,9 +160,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     )
     yield Equations(lines)
     if structure.covariates is not None:
-        yield Paragraph(
-            say("layers.deepest_latents", list=listed(list(structure.covariates.names)))
-        )
+        yield Paragraph(say("layers.covariates", list=listed(list(structure.covariates.names))))
     yield Table(("symbol", "name", "size", "prior or range"), rows)
 
 
@@ -217,51 +180,33 @@ def _between(layer: GeneralizedLinearLayer) -> str:
 def _spreads(layer: GeneralizedLinearLayer) -> str:
     """Description of a layer's dispersions."""
     is_size = sizes(layer.response, layer.num_items)
-    words = (["variances"] if not is_size.all() else []) + (
-        ["sizes of negative binomial items"] if is_size.any() else []
-    )
-    return " and ".join(words)
+    words = [] if is_size.all() else ["variances"]
+    return " and ".join(words + ["sizes of negative binomial items"] * bool(is_size.any()))
 
 
 def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
     """Priors of loadings and intercepts, in words."""
     if layer.prior is None:
         widths = sorted(set(layer.item_bounds or (layer.bound,)))
-        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths) + (
-            ", by item" if len(widths) > 1 else ""
-        )
-        flat = f"flat on {interval}"
-        return (
-            (
-                flat
-                if layer.penalty is None
-                else f"∝ exp(-penalty) on {interval}, {settings(layer.penalty)}"
-            ),
-            flat,
-        )
+        interval = " or ".join(f"[-{width:g}, {width:g}]" for width in widths)
+        flat = f"flat on {interval}{', by item' if len(widths) > 1 else ''}"
+        if layer.penalty is None:
+            return flat, flat
+        return f"{flat.replace('flat', '∝ exp(-penalty)', 1)}, {settings(layer.penalty)}", flat
     effects, levels = (sorted(set(values)) for values in (layer.prior.effect, layer.prior.level))
     by_item = ", by item" if len(effects) > 1 else ""
     effect = " or ".join(f"N(0, {value:g}²)" for value in effects) + by_item
     level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
     if layer.terms is not None:
-        effect, level = (
-            f"normal: effects of about {effects[-1]:g} at most",
-            f"normal: mean predictor N(0, {levels[-1]:g}²)",
-        )
+        effect = f"normal: effects of about {effects[-1]:g} at most"
         effect += "; no attribute lowers an item" if layer.rising else ""
+        level = f"normal: mean predictor N(0, {levels[-1]:g}²)"
         if layer.curved:
-            effect, level = (
-                f"{words}; additive and reduced chances: half a row in each cell"
-                for words in (effect, level)
-            )
-    return (
-        (
-            effect
-            if layer.penalty is None
-            else f"{effect} times exp(-penalty), {settings(layer.penalty)}"
-        ),
-        level,
-    )
+            half = "; additive and reduced chances: half a row in each cell"
+            effect, level = effect + half, level + half
+    if layer.penalty is not None:
+        effect = f"{effect} times exp(-penalty), {settings(layer.penalty)}"
+    return effect, level
 
 
 def _responses(layer: Any, eta: str) -> list[str]:
@@ -295,15 +240,10 @@ def _law(family: ResponseFamily) -> str:
 
 @middle.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
-    covariates = (
-        []
-        if structure.covariates is None
-        else [
-            Section(
-                "covariates", "What the deepest latents depend on", _covariates(structure, subject)
-            )
-        ]
-    )
+    covariates = []
+    if structure.covariates is not None:
+        title = "What the deepest latents depend on"
+        covariates = [Section("covariates", title, _covariates(structure, subject))]
     return [
         *covariates,
         Section("loadings", "Loadings", _loadings(structure, subject)),
@@ -313,7 +253,7 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("layers.how_many"))
+    yield Paragraph(say("layers.odds_ratios"))
     yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
 
 
@@ -330,7 +270,8 @@ def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 f"heat map of {site}",
             )
     yield Paragraph(
-        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is none."
+        "Red raises, blue lowers the chance (or mean) of an item or latent below; white is no"
+        " effect."
     )
     yield Paragraph(_units(structure, subject))
 
@@ -357,7 +298,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
         for words, own in found.items()
     ]
     deeper = " Those of deeper layers are in log-odds." if len(structure.layers) > 1 else ""
-    return say("layers.loading_layer", said="; ".join(said), deeper=deeper)
+    return say("layers.loadings_note", said="; ".join(said), deeper=deeper)
 
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -369,7 +310,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         loose, cut = _loose(subject, layer)
         if loose:
             yield Paragraph(
-                say("layers.tied_nothing", parent=layer.parent, cut=cut, loose=", ".join(loose))
+                say("layers.loose_latents", parent=layer.parent, cut=cut, loose=", ".join(loose))
             )
 
 
@@ -380,30 +321,14 @@ def _choice(fit: Fit) -> Iterator[Part]:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
     yield Paragraph(say("layers.graph_was", edges=edges))
-    rows = [
-        [
-            settings(choice.penalties[which]),
-            f"{edges:,}",
-            number(value),
-            number(score),
-            "yes" if i == choice.best else "",
-        ]
-        for i, (which, edges, value, score) in enumerate(
-            zip(
-                *(
-                    column.tolist()
-                    for column in (
-                        choice.penalty,
-                        choice.num_edges,
-                        choice.log_likelihood,
-                        choice.ebic,
-                    )
-                ),
-                strict=True,
-            )
-        )
-    ]
-    yield Table(("penalty", "edges", "log-likelihood", "EBIC (smaller is better)", "kept"), rows)
+    columns = {
+        "penalty": [settings(choice.penalties[i]) for i in choice.penalty.tolist()],
+        "edges": [f"{num:,}" for num in choice.num_edges.tolist()],
+        "log-likelihood": map(number, choice.log_likelihood.tolist()),
+        "EBIC (smaller is better)": map(number, choice.ebic.tolist()),
+        "kept": ["yes" if i == choice.best else "" for i in range(len(choice.ebic))],
+    }
+    yield Table.of(columns)
 
 
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
@@ -412,31 +337,23 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
-        dim = (
-            dims_of(fit, layer.intercepts, (layer.num_children,))[0]
-            if layer.items is None
-            else "item"
-        )
-        children = labels_of(fit, dim, layer.num_items, subject.names)
-        parents = labels_of(
-            fit,
-            dims_of(fit, layer.parent, (layer.num_parents,))[0],
-            layer.num_parents,
-            subject.names,
-        )
+        is_items = layer.items is not None
+        dims = ("item",) if is_items else dims_of(fit, layer.intercepts, (layer.num_children,))
+        children = labels_of(fit, dims[0], layer.num_items, subject.names)
+        parents = _parents(subject, layer)
         rows = [
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
         ]
         yield Paragraph(say("layers.edges_what", loadings=layer.loadings))
-        yield Table(("", *map(str, parents)), rows)
+        yield Table(("", *parents), rows)
 
 
 @explained.register
 def _(structure: LayeredStructure, subject: Subject) -> list[Part]:
     if "layers" not in record_of(subject):
         return []
-    return [Note(say("layers.item_exclusive"))]
+    return [Note(say("layers.conditions_note"))]
 
 
 @predictive.register

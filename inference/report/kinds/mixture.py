@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from inference.base.structure import Structure
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
@@ -24,9 +24,9 @@ from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import finding, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
-from ppl_models.parts.repr import counted, few_digits
+from ppl_models.parts.repr import counted, few_digits, listed
 from ppl_models.parts.responses import ResponseFamily
 
 LEAST_RIGHT = (
@@ -50,7 +50,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
-    number_step = say("mixture.ask_whether")
+    number_step = say("mixture.number_step")
     return verdict_of(asked, number_step)
 
 
@@ -58,13 +58,13 @@ def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, shares_of(subject)
     many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
     if about.num_components == 1:
-        return finding("mixture.groups.one_group", many=many)
+        return finding("mixture.groups.baseline", many=many)
     if shares is None:
         return finding(
-            "mixture.groups.groups_components", many=many, num_components=about.num_components
+            "mixture.groups.covariate_groups", many=many, num_components=about.num_components
         )
     words = say(
-        "mixture.groups_components",
+        "mixture.description",
         many=many,
         num_components=about.num_components,
         shares=_percents(shares.tolist()),
@@ -77,12 +77,12 @@ def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     if not small:
         return finding("mixture.groups.all", words=words)
     words += say(
-        "mixture.them_fewer",
+        "mixture.small_groups",
         small=small,
         word="holds" if small == 1 else "hold",
         word_2="it" if small == 1 else "each",
     )
-    return finding("mixture.groups.fit_fewer", words=words)
+    return finding("mixture.groups.small_group", words=words)
 
 
 def _percents(shares: list[float]) -> str:
@@ -101,19 +101,19 @@ def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
     labels, found = _labels(subject, len(groups.means)), subject.once(certainty)
     if found is None:
         right, overall = groups.right, float(groups.chances.max(-1).mean())
-        words = say("mixture.rows_expected", overall=100 * overall)
+        words = say("mixture.accuracy", overall=100 * overall)
     else:
         right, words = found.by_class, classified_in_words(found, "row")
     if found is not None and found.worthless:
-        return finding("mixture.rows.report_single", words=words)
+        return finding("mixture.rows.worthless", words=words)
     doubtful = [
         labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT
     ]
     if not doubtful:
-        return finding("mixture.rows.supposes_model", words=words)
+        return finding("mixture.rows.reliable", words=words)
     of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
-    step = say("mixture.do_report", of=of)
-    return finding("mixture.rows.fewer_four", words=words, of=of, step=step)
+    step = say("mixture.classification_step", of=of)
+    return finding("mixture.rows.doubtful", words=words, of=of, step=step)
 
 
 def _on_items(groups: Groups) -> Finding | None:
@@ -124,31 +124,31 @@ def _on_items(groups: Groups) -> Finding | None:
     clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
     faint = [name for name in order if between[name] < FAINT]
     words = (
-        f"By the share of its variance that lies between the groups: {listed(clear)}."
+        f"By share of variance between the groups: {listed(clear)}."
         if clear
-        else "No column much: none has a tenth of its variance between the groups."
+        else "Hardly any: no column has a tenth of its variance between the groups."
     )
     if faint:
         words += (
             f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing of the"
             " groups."
         )
-    step = say("mixture.doubt_groups") if not clear else ""
+    step = say("mixture.separation_step") if not clear else ""
     return finding("mixture.items.all", mark="good" if clear else "care", words=words, step=step)
 
 
 def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | None:
     if not isinstance(structure.about.component, ResponseFamily):
-        return None  # laws of whole rows have correlations of their own
+        return None  # distributions of whole rows have correlations of their own
     found = dependent_items(groups)
     if found is None:
         return None
     if not found:
-        return finding("mixture.independence.far_these")
+        return finding("mixture.independence.accepted")
     shown = listed(
         [f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found]
     )
-    step = say("mixture.columns_go")
+    step = say("mixture.dependence_step")
     return finding("mixture.independence.doubt", shown=shown, step=step)
 
 
@@ -159,7 +159,7 @@ def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | N
 def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     yield Paragraph(
-        say("mixture.every_row", num_components=about.num_components, num_items=about.num_items)
+        say("mixture.model", num_components=about.num_components, num_items=about.num_items)
     )
     before = (
         "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z"
@@ -199,7 +199,7 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
 def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     yield from predictive.dispatch(Structure)(structure, subject)
     if subject.data is not None and subject.fit.category_names:
-        yield Paragraph(say("mixture.every_category"))
+        yield Paragraph(say("mixture.categories_note"))
 
 
 def _answers(subject: Subject) -> Iterator[Part]:
@@ -207,11 +207,11 @@ def _answers(subject: Subject) -> Iterator[Part]:
         lambda: plot_categories(subject.fit, subject.names),
         "probability of every answer in every class, one panel an item",
     )
-    yield Paragraph(say("mixture.each_bar"))
+    yield Paragraph(say("mixture.answers_note"))
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("mixture.how_many"))
+    yield Paragraph(say("mixture.odds_ratios"))
     yield odds_ratios(subject, lambda group: f"group {group} against 0")
 
 
@@ -249,7 +249,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
                 f"{100 * groups.between[j]:.0f} %",
             ]
         )
-    yield Paragraph(say("mixture.mean_every"))
+    yield Paragraph(say("mixture.profiles_note"))
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
     if found is not None:
@@ -258,12 +258,12 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
             + (
                 " as the posterior has it."
                 if found.note
-                else f" (the posterior alone says {found.said_r2:.2f})."
+                else f" (uncorrected: {found.said_r2:.2f})."
             )
         )
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(
-            say("mixture.first_columns", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)
+            say("mixture.truncation_note", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)
         )
     if len(labels) > 1:
         yield picture(

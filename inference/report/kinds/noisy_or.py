@@ -17,10 +17,10 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, listed, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.noisy_or.structure import NoisyOrStructure
 from ppl_models.descriptions.noisy_or import IndependentCauses
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, listed
 
 MOST_LATENTS = 60
 
@@ -42,12 +42,12 @@ def filtered(subject: Subject) -> LatentFilter:
 def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
     about = structure.causes
     words = say(
-        "noisy_or.yes_items",
+        "noisy_or.description",
         rows=counted(subject.fit.num_rows, "row"),
         num_items=about.num_items,
         latents=counted(about.num_causes, "latent"),
     )
-    step = say("noisy_or.ask_whether")
+    step = say("noisy_or.number_step")
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -61,34 +61,24 @@ def _on_filter(subject: Subject) -> Finding:
     words += f" Switching on what another does: {listed(doubles)}." if doubles else ""
     if not lost and not doubles:
         return finding("noisy_or.filter.fine", words=words)
-    return finding("noisy_or.filter.leave_out", words=words)
+    return finding("noisy_or.filter.redundant", words=words)
 
 
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
-    yield Paragraph(
-        say("noisy_or.yes_items_rest", num_items=about.num_items, num_causes=about.num_causes)
-    )
+    yield Paragraph(say("noisy_or.model", num_items=about.num_items, num_causes=about.num_causes))
     yield Equations(
         ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
     )
-    rows = [
-        ["π", about.prior, shape_text(fit.params[about.prior].shape), "how often the latent is on"],
-        [
-            "f",
-            about.failure,
-            shape_text(fit.params[about.failure].shape),
-            "chance that the latent, being on, does not switch the item on",
-        ],
-        [
-            "l",
-            about.leak,
-            shape_text(fit.params[about.leak].shape),
-            "chance that the item is on without any latent",
-        ],
-    ]
-    yield Table(("symbol", "name", "size", "meaning"), rows)
+    names = {"π": about.prior, "f": about.failure, "l": about.leak}
+    columns = {
+        "symbol": names,
+        "name": names.values(),
+        "size": [shape_text(fit.params[name].shape) for name in names.values()],
+        "meaning": entry("noisy_or.meanings").values(),
+    }
+    yield Table.of(columns)
 
 
 @middle.register
@@ -112,27 +102,13 @@ def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
         yield picture(lambda: plot_failures(params, fit.item_names), "heat map of 1 - failure")
     rows = []
     for i, (prior, failure) in enumerate(zip(params["prior"], params["failure"], strict=True)):
-        word = (
-            "discarded"
-            if i in found.discarded
-            else f"double of {found.doubles[i]}"
-            if i in found.doubles
-            else "kept"
-        )
+        double = f"double of {found.doubles[i]}" if i in found.doubles else "kept"
+        word = "discarded" if i in found.discarded else double
         strong = failure.argsort()[: int((failure < 0.5).sum())].tolist()
         shown = ", ".join(fit.item_names[j] if fit.item_names else str(j) for j in strong[:12])
-        rows.append(
-            [
-                str(i),
-                number(float(prior), 4),
-                str(len(strong)),
-                shown + (", ..." if len(strong) > 12 else ""),
-                word,
-            ]
-        )
+        shown += ", ..." if len(strong) > 12 else ""
+        rows.append([str(i), number(float(prior), 4), str(len(strong)), shown, word])
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
     yield Paragraph(say("noisy_or.prior_how"))
-    yield Table(
-        ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"),
-        rows[:MOST_LATENTS],
-    )
+    head = ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter")
+    yield Table(head, rows[:MOST_LATENTS])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inference.fitting.names import labels_of
+from inference.fitting.columns import labels_of
 from inference.fitting.repr import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
 from inference.programs.data import checked
@@ -22,7 +22,7 @@ from inference.report.verdicts import (
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, say, verdict_of
+from inference.report.words import entry, finding, say, verdict_of
 from inference.structures.options.continuous import ContinuousOptionsStructure
 from inference.structures.options.structure import OptionsStructure
 from ppl_models.parts.repr import counted
@@ -33,25 +33,6 @@ EQUATIONS = (
 )
 
 
-MEANINGS = {
-    "low": "chance of each action in each state under each option",
-    "high": "chance of each next option in each new state, from each option",
-    "termination": "chance that each option ends in each new state",
-    "choice": "chance of each option in each new state where one has ended",
-    "environment": "chance of each next state after each action in each state",
-    "low_weights": (
-        "how the log-odds of each action against action 0 change with the state, option by option"
-    ),
-    "low_intercepts": (
-        "log-odds of each action against action 0 in the state zero, option by option"
-    ),
-    "high_weights": (
-        "how the log-odds of each other option against keeping one's own change with the new state"
-    ),
-    "high_intercepts": (
-        "log-odds of each other option against keeping one's own in the new state zero"
-    ),
-}
 SHORT = 2.0  # steps: options that last less long are hardly options
 
 
@@ -60,12 +41,12 @@ SHORT = 2.0  # steps: options that last less long are hardly options
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> Verdict:
     about, fit = structure.about, subject.fit
     words = say(
-        "options.taken_each",
+        "options.description",
         rows=rows_in_words(fit),
         actions=counted(about.num_actions, "action"),
         options=counted(about.num_options, "hidden option"),
     )
-    step = say("options.ask_whether")
+    step = say("options.number_step")
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
 
@@ -75,15 +56,13 @@ def _on_theorem(subject: Subject) -> Finding:
     if "identified" not in record:
         return on_determination(subject)
     if record["identified"]:
-        words = say("options.yes_law")
         return beside_rows(
             subject,
-            finding("options.theorem.fine", words=words),
-            "The law of three successive steps would.",
+            finding("options.theorem.fine"),
+            "The distribution of three successive steps would.",
         )
-    words = say("options.shown_argument", record=record["reason"])
-    step = "Compare the options of several starts before you interpret them."
-    return beside_rows(subject, finding("options.theorem.all", words=words, step=step), words)
+    words = say("options.theorem_open", record=record["reason"])
+    return beside_rows(subject, finding("options.theorem.all", words=words), words)
 
 
 def _on_names(subject: Subject) -> Finding | None:
@@ -91,13 +70,9 @@ def _on_names(subject: Subject) -> Finding | None:
     fit, structure = subject.fit, subject.fit.structure
     if subject.data is None or not isinstance(structure, OptionsStructure):
         return None
-    words = structure.unlike_names(
-        checked(fit.model, subject.data)[0],
-        labels_of(fit, "state", structure.about.num_states, subject.names),
-    )
-    if not words:
-        return None
-    return finding("options.names.data_cannot", words=words)
+    labels = labels_of(fit, "state", structure.about.num_states, subject.names)
+    words = structure.unlike_names(checked(fit.model, subject.data)[0], labels)
+    return finding("options.names.data_cannot", words=words) if words else None
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -107,31 +82,30 @@ def _on_length(subject: Subject) -> Finding | None:
     (use,) = subject.once(latent_use)
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
-    words = say("options.option_kept", length=length)
-    if length >= SHORT:
-        return finding("options.length.fine", words=words)
-    return finding("options.length.options_change", words=words)
+    words = say("options.duration", length=length)
+    return finding(f"options.length.{'fine' if length >= SHORT else 'options_change'}", words=words)
 
 
 @fitted.register(OptionsStructure)
 @fitted.register(ContinuousOptionsStructure)
 def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject) -> list[Part]:
-    first = "chance of each option at the first step" + (
-        ", with each first state" if isinstance(structure, OptionsStructure) else ""
+    first = (
+        "joint probability of each state and option at the first step"
+        if isinstance(structure, OptionsStructure)
+        else "probability of each option at the first step"
     )
-    return [Equations(EQUATIONS), parameters(subject, {"initial": first, **MEANINGS})]
+    return [
+        Equations(EQUATIONS),
+        parameters(subject, {"initial": first, **entry("options.meanings")}),
+    ]
 
 
 @middle.register
 def _(structure: OptionsStructure, subject: Subject) -> list[Section]:
+    fit, names = subject.fit, subject.names
     pictures = [
-        picture(
-            lambda: plot_policy_tables(subject.fit, subject.names or ()), "what every option does"
-        ),
-        picture(
-            lambda: plot_option_switches(subject.fit, names=subject.names),
-            "where options are kept and where they end",
-        ),
+        picture(lambda: plot_policy_tables(fit, names or ()), "what every option does"),
+        picture(lambda: plot_option_switches(fit, names=names), say("options.switches")),
     ]
     return [
         Section("policies", "Policies", pictures),

@@ -97,6 +97,48 @@ class Grid:
         return replace(self, data=table, table=table, progress=NoProgress(), **settings)
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A place of the grid: one candidate at one number, and the fits beside it.
+
+    Args:
+        grid: what is compared.
+        candidate: what is fitted.
+        k: number of components.
+        smaller: fit of this candidate with one component less.
+        nested: fits of the first candidate by number; empty for itself.
+        num_random: random starts.
+    """
+
+    grid: Grid
+    candidate: Candidate
+    k: int
+    smaller: Fit | None
+    nested: Mapping[int, Fit]
+    num_random: int
+
+    def fit(self, seed: int) -> Fit:
+        """Return a fit from the starts of its kind."""
+        return fit_from(
+            self.candidate.at(self.k),
+            self.grid.data,
+            self.grid.method,
+            lambda problem: self.candidate.counting.starts(problem, self),
+            seed,
+        )
+
+    def best(self) -> Fit:
+        """Return the fit; again from more starts where it misses its optimum."""
+        fit_k = self.fit(self.grid.seed)
+        bounds = [] if self.smaller is None else [self.smaller.log_likelihood]
+        if self.k in self.nested:
+            bounds.append(self.nested[self.k].log_likelihood - self.candidate.counting.contained)
+        if bounds and too_low(fit_k.log_likelihood, max(bounds)):
+            again = replace(self, num_random=MORE_STARTS).fit(self.grid.seed + 1)
+            fit_k = max((fit_k, again), key=self.candidate.counting.rank)
+        return fit_k
+
+
 class Counting(ABC):
     """Order selection of one kind of model: its starts, and the rule that reads the fits."""
 
@@ -110,25 +152,8 @@ class Counting(ABC):
         """Return a candidate's name, number of dispersions and distribution of rows."""
 
     @abstractmethod
-    def starts(
-        self,
-        problem: Problem,
-        grid: Grid,
-        k: int,
-        smaller: Fit | None,
-        nested: Mapping[int, Fit],
-        num_random: int,
-    ) -> Params:
-        """Return starts of one fit, (R, ...).
-
-        Args:
-            problem: the model of k components and the data.
-            grid: what is compared.
-            k: number of components.
-            smaller: fit of this candidate with one component less.
-            nested: fits of the first candidate by number; empty for itself.
-            num_random: random starts among them.
-        """
+    def starts(self, problem: Problem, place: Place) -> Params:
+        """Return starts of one fit, (R, ...), of the model and the data of a problem."""
 
     @abstractmethod
     def answer(self, grid: Grid, fits: Fits) -> HowMany:
@@ -215,57 +240,10 @@ def fit_candidates(grid: Grid) -> Fits:
             num_random = candidate.counting.num_random(candidate, num_random)
         for k in grid.sizes:
             smaller = fits.get((candidate.name, k - 1))
-            fit_k = fit_size(grid, candidate, k, smaller, nested, num_random)
+            fit_k = Place(grid, candidate, k, smaller, nested, num_random).best()
             fits[candidate.name, k] = fit_k
             grid.progress.update(len(fits), objective=fit_k.objective, active=total - len(fits))
     return fits
-
-
-def fit_size(
-    grid: Grid,
-    candidate: Candidate,
-    k: int,
-    smaller: Fit | None,
-    nested: Mapping[int, Fit],
-    num_random: int,
-) -> Fit:
-    """Fit a candidate at one number; again from more starts where it misses its optimum.
-
-    Args:
-        grid: data and settings.
-        candidate: what is fitted.
-        k: number of components.
-        smaller: fit of one component less.
-        nested: fits of the first candidate by number.
-        num_random: random starts.
-    """
-    fit_k = fit_once(grid, candidate, k, smaller, nested, num_random, grid.seed)
-    bounds = [] if smaller is None else [smaller.log_likelihood]
-    if k in nested:
-        bounds.append(nested[k].log_likelihood - candidate.counting.contained)
-    if bounds and too_low(fit_k.log_likelihood, max(bounds)):
-        again = fit_once(grid, candidate, k, smaller, nested, MORE_STARTS, grid.seed + 1)
-        fit_k = max((fit_k, again), key=candidate.counting.rank)
-    return fit_k
-
-
-def fit_once(
-    grid: Grid,
-    candidate: Candidate,
-    k: int,
-    smaller: Fit | None,
-    nested: Mapping[int, Fit],
-    num_random: int,
-    seed: int,
-) -> Fit:
-    """Fit a candidate at one number, from the starts of its kind; as :func:`fit_size`."""
-    return fit_from(
-        candidate.at(k),
-        grid.data,
-        grid.method,
-        lambda problem: candidate.counting.starts(problem, grid, k, smaller, nested, num_random),
-        seed,
-    )
 
 
 def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:
@@ -276,6 +254,13 @@ def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:
     )
     order = short.objective.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
     return {name: value[order[:FINALISTS]] for name, value in short.params.items()}
+
+
+def penalised(fits: Fits, price: float) -> dict[Key, float]:
+    """Return deviances with a price for each parameter."""
+    return {
+        key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters for key, fit_k in fits.items()
+    }
 
 
 def lead_of(strict: Mapping[Key, float], k: int) -> tuple[float, int]:

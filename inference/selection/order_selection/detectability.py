@@ -17,14 +17,11 @@ from scipy.optimize import brentq
 
 from inference.acdc.discrepancy import KDE, null_moments
 
-LENIENT = (
-    4 / 3
-)  # noise edges that a component costs (Gavish and Donoho 2014, doi:10.1109/TIT.2014.2323359)
+# noise edges that a component costs (Gavish and Donoho 2014, doi:10.1109/TIT.2014.2323359)
+LENIENT = 4 / 3
 MOST_ROWS, DRAWN_COLUMNS = 1000, 100  # beyond, what is seen falls as one over the root of the rows
 WIDEST = 5.0  # standard deviation that is tried
-MISFIT = (
-    3.0  # standard deviations of exact noise from which a component's noise contradicts its law
-)
+MISFIT = 3.0  # standard deviations of exact noise from which noise contradicts its distribution
 
 
 def noise_edge(num_rows: int, num_items: int) -> float:
@@ -59,13 +56,8 @@ def smallest_share(
         difference: of its signature from what the others make of it, chi-square against the mean
             row, sum over j of delta_j^2 / mean_j.
     """
-    return min(
-        1.0,
-        math.sqrt(
-            weakest_signal(num_rows, num_items)
-            / (max(rows_with_it, 1.0) * counts_per_row * difference)
-        ),
-    )
+    each = max(rows_with_it, 1.0) * counts_per_row * difference
+    return min(1.0, math.sqrt(weakest_signal(num_rows, num_items) / each))
 
 
 def detectable_variance(num_rows: int, num_columns: int) -> float:

@@ -16,7 +16,7 @@ NUM_NULL = 8  # tables of the refitted null
 ENOUGH = 6  # of them, where they are there already
 CLOSER = 24  # tables of a second look, where the first could be the noise of few
 PLAIN = 10.0  # a misfit that needs no second look
-FEW_ROWS = 50  # that use a component: fewer do not test its law
+FEW_ROWS = 50  # that use a component: fewer do not test its distribution
 
 
 def misfit_of(fit: Fit, data: Any, seed: int, climb: Climb | None = None) -> tuple[float, float]:

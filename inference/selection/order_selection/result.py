@@ -6,20 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
 from inference.base.drawing import ask, draw
+from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.order_selection.detectability import MISFIT
 from inference.selection.order_selection.groups import Groups
 from ppl_models.parts.repr import counted, shows_briefly, told, told_html
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+STEEPER = 1.4  # times the mean gain of a superfluous component, from which one is counted
 
 Status = Literal["confident", "unsure", "misfit", "grid too short"]
 
@@ -206,8 +205,6 @@ class HowMany:
     @property
     def table(self) -> pd.DataFrame:
         """One row a distribution and number."""
-        import pandas as pd
-
         return pd.DataFrame(list(self.rows)).set_index(["law", "num_components"])
 
     def plot(self) -> Any:

@@ -54,7 +54,7 @@ def select_components(
             variance linear and quadratic in the mean; for mixtures and states of real rows normal,
             Student t and skew-normal components (those that take missing entries where there are
             some), for counts Poisson and negative binomial ones.
-        num_restarts: random starts of each fit of the first law.
+        num_restarts: random starts of each fit of the first distribution.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for
             mixtures.
         bootstrap: tables drawn from the strict choice of a factorization and fitted again, from
@@ -64,8 +64,8 @@ def select_components(
         progress: show a bar on standard error.
 
     Raises:
-        ValueError: for a grid of fewer than two numbers, no laws, laws that cannot be compared, or
-            what a law refuses in the data; before any fit.
+        ValueError: for a grid of fewer than two numbers, no distributions, distributions that
+            cannot be compared, or what a distribution refuses in the data; before any fit.
     """
     owner = "select_components"
     if grid is None:
@@ -119,17 +119,8 @@ def select_components(
         )
     total = len(candidates) * len(sizes)
     with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
-        compared = Grid(
-            candidates,
-            sizes,
-            data,
-            table,
-            num_restarts,
-            seed,
-            method or counting.method,
-            bootstrap,
-            bar,
-        )
+        settings = (num_restarts, seed, method or counting.method, bootstrap, bar)
+        compared = Grid(candidates, sizes, data, table, *settings)
         return candidates[0].counting.answer(compared, fit_candidates(compared))
 
 

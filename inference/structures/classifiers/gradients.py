@@ -87,7 +87,7 @@ class RowTerms:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    r"""Cost to minimise, per row.
+    r"""Cost per row, to be minimised.
 
     Args:
         about: the model's description.
@@ -105,7 +105,7 @@ class Objective:
 
     @property
     def is_likelihood(self) -> bool:
-        """Report a cost that is the likelihood and nothing else."""
+        """Whether the cost is the likelihood and nothing else."""
         return (
             self.cost is not None
             and not self.cost.consistency
@@ -114,7 +114,7 @@ class Objective:
         )
 
     def log_weights(self, balance: Balance, log_phi: Tensor) -> Tensor:
-        """(R, C)."""
+        """Log-weights of the components, (R, C)."""
         return (
             log_phi.mean(1).log_softmax(-1) if balance.log_weights is None else balance.log_weights
         )
@@ -130,7 +130,7 @@ class Objective:
         ) + log_weights.unsqueeze(1)
 
     def row_pulls(self, joint: Tensor, rows: RowTerms) -> Tensor:
-        """-n G of n rows, (R, n, C): the posterior of the components for the likelihood alone."""
+        """Gradient terms -n G of n rows, (R, n, C); the posterior for the likelihood alone."""
         if rows.responsibilities is not None:
             return rows.responsibilities
         posterior = joint.softmax(-1)
@@ -224,7 +224,7 @@ TINY = 1e-20  # of a variance
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """Differences of one batch, n rows, from all rows at the anchor.
+    """Differences of a batch of n rows from all rows at the anchor.
 
     Args:
         scores: outputs at the anchor less their mean over the batch, (R, V, n, C); variance: their
@@ -253,7 +253,7 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """The training rows at weights that the networks had.
+    """Control variate: the training rows' terms at earlier weights of the networks.
 
     Args:
         scores: outputs (R, V, N, C); pulls: (R, N, C); phi, pull: means of these, (R, V, C) and (R,
@@ -266,7 +266,7 @@ class Anchor:
     pull: Tensor
 
     def shift(self, place: Tensor, seen_share: Tensor | None, seen: Tensor | None) -> Shift:
-        """For a batch of training rows.
+        """Shift of a batch of training rows.
 
         ``place``: which, (n,); ``seen_share``: share of all rows that show a variate, (V, 1);
         ``seen``: which of the batch do, (V, n); None where all do.

@@ -45,11 +45,11 @@ class TrainedNetworks:
         self._output: Tensor | None = None
 
     def prepare(self, inputs: Sequence[Tensor]) -> Any:
-        r"""Standardised rows by variate, (n, \*shape), in the form in which they are evaluated."""
+        r"""Prepare standardised rows by variate, (n, \*shape), for evaluation."""
         return list(inputs)
 
     def some(self, prepared: Any, begin: int, end: int) -> Any:
-        """Consecutive ones of prepared rows."""
+        """Select consecutive prepared rows."""
         return [x[begin:end] for x in prepared]
 
     def log_scores(self, prepared: Any, keep: bool) -> Tensor:
@@ -94,7 +94,7 @@ class TrainedNetworks:
         }
 
     def packed(self, params: Params) -> Tensor:
-        """Weights (R, ...) by site as one vector, (P,)."""
+        """Pack weights (R, ...) by site into one vector, (P,)."""
         return torch.cat([params[site].reshape(-1) for site in self.about.network_sites])
 
     def features(self, prepared: Any) -> list[Tensor]:
@@ -143,7 +143,7 @@ class DenseNetworks(TrainedNetworks):
         self._kept: list[Tensor] = []
 
     def _pieces(self, params: Params) -> list[Tensor]:
-        """Matrices in the order in which they stand in the vector."""
+        """Weight matrices in the order of the vector."""
         layers = range(1, self.num_layers + 1)
         return [
             value
@@ -155,7 +155,7 @@ class DenseNetworks(TrainedNetworks):
         ]
 
     def packed(self, params: Params) -> Tensor:
-        """Weights (R, ...) by site as one vector, (P,)."""
+        """Pack weights (R, ...) by site into one vector, (P,)."""
         return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
@@ -173,7 +173,7 @@ class DenseNetworks(TrainedNetworks):
         return rows.contiguous()
 
     def some(self, prepared: Tensor, begin: int, end: int) -> Tensor:
-        """Consecutive ones of prepared rows."""
+        """Select consecutive prepared rows."""
         return prepared[:, begin:end]
 
     def log_scores(self, prepared: Tensor, keep: bool) -> Tensor:
@@ -228,7 +228,7 @@ class DenseNetworks(TrainedNetworks):
 
 
 def networks_of(about: ClassifierDescription, start: Params) -> TrainedNetworks:
-    """The networks of a model with their weights from ``start`` (R, ...)."""
+    """Networks of a model with their weights from ``start`` (R, ...)."""
     if len(about.groups) == 1 and type(about.groups[0].network) is Dense:
         return DenseNetworks(about, start)
     return TrainedNetworks(about, start)

@@ -47,7 +47,7 @@ MOST_NUMBERS = 2**22  # of scores in memory at once
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """A step of every restart.
+    """Newton step of every restart.
 
     Args:
         networks: change of the output layers by site, (R, ...); logits: of free weights, (R, C).
@@ -61,7 +61,7 @@ class Direction:
 
 @dataclass(frozen=True, eq=False)
 class OutputLayers:
-    """The output layers of networks in training.
+    """Output layers of networks in training.
 
     Args:
         objective: what is maximised; networks: whose weights they are; rows: of the fit.
@@ -79,7 +79,7 @@ class OutputLayers:
         return self.objective.about
 
     def usable(self) -> bool:
-        """Check that all networks have known features and few parameters behind them."""
+        """Whether all networks have known features and few parameters behind them."""
         found = self._outputs(self.networks.params(self.networks.theta))
         return (
             found is not None
@@ -90,7 +90,7 @@ class OutputLayers:
     def direction(
         self, index: Tensor, balance: Balance, log_weights: Tensor, prior_precision: float
     ) -> Direction:
-        """The step from where the networks are.
+        """Newton step from the present weights of the networks.
 
         ``index``: training rows; ``balance``, ``log_weights``: their statistics and the weights,
         (R, V, C) and (R, C); ``prior_precision``: of every weight of a network, a row.

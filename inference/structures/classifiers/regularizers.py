@@ -58,10 +58,10 @@ def neg_ctc(log_scores: Tensor) -> Tensor:
 
 @runtime_checkable
 class WeightPenalty(Protocol):
-    """A wish about the weights, as an addition to the cost of a row."""
+    """Penalty on the weights, added to the cost of a row."""
 
     def value(self, log_weights: Tensor) -> Tensor:
-        """(R,) from (R, C)."""
+        """Penalty (R,) of log-weights (R, C)."""
         ...
 
     def slope(self, log_weights: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class CrossTotalCorrelation:
 
 @dataclass(frozen=True)
 class EvenWeights:
-    r"""Penalty that makes components of like weights, or of unlike ones.
+    r"""Penalty towards even weights of the components, or uneven ones.
 
     :math:`\lambda \sum_i w_i^2` ("squares") or :math:`\lambda \sum_i w_i \log w_i` ("entropy").
 
@@ -139,7 +139,7 @@ class EvenWeights:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    r"""Penalty for weights known from elsewhere: :math:`-\lambda \sum_i w^\circ_i \log w_i`.
+    r"""Penalty towards known weights: :math:`-\lambda \sum_i w^\circ_i \log w_i`.
 
     Which component has which weight is not known: the largest is held against the largest, and so
     on. Weights known exactly are given to the model: ``InClassNet(..., weights=(0.4, 0.6))``.

@@ -21,7 +21,7 @@ LOOKED_AT = 100_000  # rows of which means and standard deviations are those of 
 
 
 class Rows:
-    """The rows of a fit.
+    """Rows of a fit, standardised, for the networks.
 
     Args:
         about: the model's description; data: as the model checks it.
@@ -55,12 +55,12 @@ class Rows:
 
     @property
     def num_rows(self) -> int:
-        """N."""
+        """Number of rows, N."""
         return len(self.parts[0])
 
     @property
     def block_rows(self) -> int:
-        """Rows fetched at a time."""
+        """Number of rows fetched at a time."""
         return max(1, BLOCK // self.width)
 
     def _standardised(self, index: Tensor | slice) -> tuple[list[Tensor], Tensor | None]:
@@ -78,7 +78,7 @@ class Rows:
         return whole if terms.seen is None else terms.seen
 
     def fetch(self, index: Tensor) -> tuple[Any, RowTerms]:
-        """Some rows, prepared, and what of them is no output of a network.
+        """Fetch some rows, prepared, with their terms besides the networks' outputs.
 
         Args:
             index: (n,), on the CPU.
@@ -97,7 +97,7 @@ class Rows:
         return self.networks.prepare(inputs), RowTerms(seen, labels)
 
     def batches(self, index: Tensor, size: int) -> Iterator[tuple[Any, RowTerms, slice]]:
-        """Consecutive batches of the rows of ``index`` and their places in it."""
+        """Iterate over batches of the rows of ``index``, with their places in it."""
         step = max(size, self.block_rows // size * size)
         for begin in range(0, len(index), step):
             block = index[begin : begin + step]

@@ -43,7 +43,7 @@ EMPTY = 0.02  # of an even share: a component with less has collapsed
 
 
 class ClassifierStructure(Structure):
-    """A model that offers ``classifiers()``."""
+    """Structure of models that offer ``classifiers()``."""
 
     relative_to = "independence of the variates"
 
@@ -109,7 +109,7 @@ class ClassifierStructure(Structure):
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Components that have collapsed, and variates that tell nothing of them."""
+        """Sentences on collapsed components and uninformative variates."""
         weights = params["weights"]
         out = []
         small = [i for i, w in enumerate(weights.tolist()) if w < EMPTY / len(weights)]
@@ -156,7 +156,7 @@ class ClassifierStructure(Structure):
         return (divergence.sum(1) / seen.sum(1).clamp(min=1) / entropy).cpu()
 
     def latent_means(self, program: Program, params: Params) -> Params:
-        """The aggregate classifier: the posterior of the components of each row, (N, C)."""
+        """Posterior of the components of each row (aggregate classifier), (N, C)."""
         return {"components": self._joint(params, program.args[0]).softmax(-1)}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
@@ -262,7 +262,7 @@ class ClassifierStructure(Structure):
         return log_ratios.softmax(-1).movedim(-1, 1).flatten(2)
 
     def canonical(self, params: Params) -> Params:
-        """Components in the order of falling weight."""
+        """Order components by falling weight."""
         return (
             self._renamed(params, params["weights"].argsort(descending=True, stable=True))
             if self._exchangeable
@@ -270,7 +270,7 @@ class ClassifierStructure(Structure):
         )
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Weights of the networks, and free weights without their sum."""
+        """Number of network weights, and free component weights less their sum."""
         about = self.about
         networks = sum(params[site].numel() for site in about.network_sites)
         unused = sum(
@@ -292,7 +292,7 @@ class ClassifierStructure(Structure):
 
 @check_method.register(ClassifierStructure)
 def _(structure: ClassifierStructure, method: Any) -> None:
-    """Engines that know a program alone would take the statistics of the rows for parameters.
+    """Refuse engines that know the program alone: row statistics are no parameters.
 
     Raises:
         ValueError: for one of them.
@@ -307,7 +307,7 @@ def _(structure: ClassifierStructure, method: Any) -> None:
 
 @unlisted_sites.register(ClassifierStructure)
 def _(structure: ClassifierStructure) -> tuple[tuple[str, ...], str]:
-    """Weights of networks, and what scales their inputs."""
+    """Sites left out of a summary: network weights, and what scales their inputs."""
     about = structure.about
     return (
         (*about.network_sites, *about.scaling_sites),

@@ -49,7 +49,7 @@ DECAY = 0.2  # of the learning rate where nothing is gained any more
 
 @dataclass(eq=False)
 class Course:
-    """R restarts after some epochs.
+    """State of R restarts after some epochs.
 
     Args:
         theta: weights of the networks, (P,); first, second: Adam's moments; step: steps taken.
@@ -95,7 +95,7 @@ class Course:
         learning_rate: float,
         generator: Generator,
     ) -> Course:
-        """Before the first epoch."""
+        """Initial state, before the first epoch."""
         weights = start["weights"].to(theta.device)
         zero = torch.zeros(num_restarts, dtype=torch.float64)
         count = torch.zeros(num_restarts, dtype=torch.long)
@@ -123,7 +123,7 @@ class Course:
         )
 
     def to(self, like: Tensor) -> Course:
-        """Move what the networks work with to their device."""
+        """Move the networks' tensors to their device."""
         for name in (
             "theta",
             "average",
@@ -150,7 +150,7 @@ class Course:
         patience: int | None,
         num_decays: int,
     ) -> None:
-        """Take in an epoch's objectives: keep the best weights, slow down or stop restarts.
+        """Record an epoch's objectives: keep the best weights, slow down or stop restarts.
 
         ``theta``: weights (P,); ``omega``: (R, C); ``value``: the objective, (R,); ``of_training``:
         their log-likelihood, (R,); ``owner``: restart of each entry of ``theta``; ``tolerance``,
@@ -641,7 +641,7 @@ class _Training:
     # ---------------------------------------------------------------- steps
 
     def optimise(self, progress: Progress, store: Checkpoint | None) -> Course:
-        """Epochs until every restart has stopped."""
+        """Run epochs until every restart has stopped."""
         course = store.load(Course) if store is not None else None
         if course is None:
             course = Course.begin(
@@ -752,7 +752,7 @@ class _Training:
             begin = end
 
     def _frozen(self, balance: Balance) -> Tensor:
-        """Posteriors of the components of all training rows, (R, N, C)."""
+        """Posteriors of the components of all training rows, held fixed, (R, N, C)."""
         log_phi = balance.phi.log()
         parts = self._joints(self.kept, log_phi, self.objective.log_weights(balance, log_phi))
         return torch.cat([joint.softmax(-1) for joint, _, _ in parts], 1)
@@ -882,7 +882,7 @@ class _Training:
         return balance, value
 
     def outcome(self, course: Course, start: Params) -> Outcome:
-        """The best weights of every restart, with the statistics of all rows."""
+        """Outcome: the best weights of every restart, with statistics of all rows."""
         keep_last = self.method.patience is None
         home = start["weights"]
         if keep_last and self.averages:

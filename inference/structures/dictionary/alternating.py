@@ -55,7 +55,7 @@ def _described(owner: object, problem: Problem) -> DictionaryDescription:
 
 @dataclass(eq=False)
 class Alternation:
-    """State of the alternation, from which an interrupted run goes on.
+    """Resumable state of the alternation.
 
     Args:
         dictionary: (R, J, m); codes: (R, N, m); error: squared, (R,); rounds, converged: of each
@@ -73,7 +73,7 @@ class Alternation:
 
     @classmethod
     def begin(cls, data: Tensor, start: Params) -> Alternation:
-        """Before the first round."""
+        """Initial state, before the first round."""
         dictionary, codes = start["dictionary"].clone(), start["codes"].clone()
         error = _errors(data, dictionary, codes).sum(-1)
         rounds = torch.zeros(len(dictionary), dtype=torch.long)
@@ -198,7 +198,7 @@ def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
 
 
 def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """Best dictionary (R, J, m) for codes (R, N, m), unit columns, and the codes in its scale."""
+    """Refit the dictionary (R, J, m) to codes (R, N, m), unit columns, codes rescaled."""
     gram = codes.mT @ codes
     new = (data.mT @ codes) @ torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
     length = new.norm(dim=-2)

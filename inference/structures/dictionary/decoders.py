@@ -24,14 +24,14 @@ RANK_TOLERANCE = 1e-12  # of the Gram matrix, relative
 
 
 class Decoder(Protocol):
-    """Codes from sufficient statistics."""
+    """Protocol of a decoder: sparse codes from sufficient statistics."""
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Codes (R, N, m) from cross products (R, N, m) and the Gram matrix (R, m, m)."""
 
 
 def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
-    """The pseudoinverse of the dictionary applied to the rows, (R, N, m)."""
+    """Least-squares codes: the dictionary's pseudoinverse applied to the rows, (R, N, m)."""
     return cross @ torch.linalg.pinv(gram, rtol=RANK_TOLERANCE, hermitian=True)
 
 
@@ -69,7 +69,7 @@ def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    r""":math:`\max(0, A^+ x - \alpha)` (Buhai et al. 2020, arXiv:1907.00030).
+    r"""Shrinkage decoder :math:`\max(0, A^+ x - \alpha)` (Buhai et al. 2020, arXiv:1907.00030).
 
     It does not use the sparsity.
 
@@ -89,7 +89,7 @@ class Shrinkage:
         )
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
-        """Codes (R, N, m)."""
+        """Decode to sparse codes (R, N, m)."""
         return (least_squares(cross, gram) - self.threshold).clamp(min=0)
 
 
@@ -112,7 +112,7 @@ class BackwardElimination:
         _check_positive(self, "num_sweeps", "width")
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
-        """Codes (R, N, m)."""
+        """Decode to sparse codes (R, N, m)."""
         codes = least_squares(cross, gram).clamp(min=0)
         for _ in range(self.num_sweeps):
             for i in range(codes.shape[-1]):
@@ -137,7 +137,7 @@ class Pursuit:
     """
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
-        """Codes (R, N, m)."""
+        """Decode to sparse codes (R, N, m)."""
         codes = torch.zeros_like(cross)
         chosen = torch.empty(*cross.shape[:-1], 0, dtype=torch.long, device=cross.device)
         for _ in range(sparsity):
@@ -166,7 +166,7 @@ class HardThresholding:
         _check_positive(self, "num_steps")
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
-        """Codes (R, N, m)."""
+        """Decode to sparse codes (R, N, m)."""
         step = 1 / torch.linalg.matrix_norm(gram, 2).clamp(min=RIDGE)[:, None, None]
         codes = _on_support(least_squares(cross, gram).topk(sparsity, -1).indices, cross, gram)
         for _ in range(self.num_steps):
@@ -198,7 +198,7 @@ def decode(decoder: Any, data: Tensor, dictionary: Tensor, sparsity: int) -> Ten
 
 
 def unit_columns(dictionary: Tensor) -> Tensor:
-    """Columns divided by their lengths."""
+    """Normalise columns to length one."""
     return dictionary / dictionary.norm(dim=-2, keepdim=True).clamp(min=1e-300)
 
 
@@ -216,7 +216,7 @@ def random_dictionary(
 def fourth_moment_start(
     data: Tensor, num_columns: int, generator: Generator, num_steps: int = 200
 ) -> Tensor:
-    r"""The rotation of the whitened rows with the heaviest tails, (J, min(m, rank)).
+    r"""Rotation of the whitened rows to the heaviest tails, (J, min(m, rank)).
 
     Rows are whitened by their second moments about zero (codes that sum to one have no full
     covariance), so :math:`x = h Q^\top S V` with an orthogonal Q, found by :math:`Q \leftarrow
@@ -245,14 +245,14 @@ def _span(data: Tensor) -> tuple[int, tuple[Tensor, Tensor], Tensor]:
 
 
 def codes_of(about: DictionaryDescription, data: Tensor, dictionary: Tensor) -> Tensor:
-    """The reported codes of rows, (R, N, m), whatever decoder a fit alternated with."""
+    """Final codes of rows, (R, N, m), whatever decoder a fit alternated with."""
     return decode(BackwardElimination(), data, dictionary, about.sparsity).clamp(max=about.bound)
 
 
 def finished(
     about: DictionaryDescription, dictionary: Tensor, codes: Tensor, data: Tensor
 ) -> Params:
-    """Parameters and codes by site, the noise at its best where it is estimated."""
+    """Final parameters and codes by site, the noise at its maximum if estimated."""
     params = {"dictionary": dictionary, "codes": codes}
     if about.noise is None:
         square = (data - codes @ dictionary.mT).square().mean((-2, -1))

@@ -38,7 +38,7 @@ MOST_PAIRS = 4  # that a warning names
 
 
 class DictionaryStructure(Structure):
-    """A model that offers ``dictionary()``."""
+    """Structure of models that offer ``dictionary()``."""
 
     local_sites = ("codes",)
 
@@ -72,7 +72,7 @@ class DictionaryStructure(Structure):
         }  # replaced by the engine
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Codes for parameters (R, ...) that came without them; columns of length 1."""
+        """Complete a start (R, ...) with codes; columns of length one."""
         dictionary = unit_columns(params["dictionary"])
         return params | {
             "dictionary": dictionary,
@@ -85,7 +85,7 @@ class DictionaryStructure(Structure):
         return {"codes": codes_of(self.about, data.to(dictionary), dictionary.unsqueeze(0))[0]}
 
     def canonical(self, params: Params) -> Params:
-        """Columns in the order of falling total code."""
+        """Order columns by falling total code."""
         order = params["codes"].sum(-2).argsort(descending=True, stable=True)
         return params | {
             "dictionary": params["dictionary"][:, order],
@@ -93,7 +93,7 @@ class DictionaryStructure(Structure):
         }
 
     def at_bound(self, params: Params) -> list[str]:
-        """The noise where it is estimated, and codes, by column."""
+        """Names of estimates on a bound: estimated noise, and codes, by column."""
         high = (params["codes"] >= ON_BOUND * self.about.bound).any(0).nonzero().ravel().tolist()
         low, most = self.about.noise_range
         noise = "noise" in params and not low / ON_BOUND < float(params["noise"]) < ON_BOUND * most
@@ -121,7 +121,7 @@ class DictionaryStructure(Structure):
         return [*found, *self._misfit(problem, params)]
 
     def _misfit(self, problem: Problem, params: Params) -> list[str]:
-        r"""Misfit: residuals larger than the stated noise s lets them be.
+        r"""Sentences on residuals larger than the stated noise s allows.
 
         At the truth :math:`\sum (x - A h)^2 / s^2` is chi-square with a degree of freedom an entry,
         and at the best estimate it is no larger.
@@ -161,7 +161,7 @@ class DictionaryStructure(Structure):
 
 
 def _pairs(pairs: list[list[int]]) -> str:
-    """Pairs of columns, the first of many."""
+    """List pairs of columns, the first of many."""
     return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (
         f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
     )

@@ -19,8 +19,8 @@ from inference.structures.factorization.updates import (
     LinearlyDispersedCounts,
     polished,
 )
+from ppl_models.data.sparse import SparseTable, worth_sparse
 from ppl_models.descriptions.components import FactorizationDescription
-from ppl_models.parts.sparse import SparseTable, worth_sparse
 
 LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
 

@@ -141,9 +141,7 @@ class Moments:
         determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         constant = (2 * torch.pi / precision).log().sum(-1)
         value = n * (constant + determinant) + (spread * precision).sum(-1) - explained
-        statistics = FactorStatistics(
-            cross.unsqueeze(1), torch.cat([ones, with_z], -1), squares
-        )
+        statistics = FactorStatistics(cross.unsqueeze(1), torch.cat([ones, with_z], -1), squares)
         return statistics, -0.5 * value
 
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from inference.structures.factorization.updates import FLOOR, Counts
+from ppl_models.data.sparse import SparseTable
 from ppl_models.descriptions.components import FactorizationDescription
-from ppl_models.parts.sparse import SparseTable
 
 CELLS_AT_ONCE = 2**16  # of a block of rows: beyond, they leave the processor's cache
 NUMBERS_AT_ONCE = 2**19  # of the Hessians of its rows

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from inference.base.structure import Problem
 from inference.programs.program import Params
-from ppl_models.parts.sparse import SparseTable
+from ppl_models.data.sparse import SparseTable
 
 
 def random_factors(

@@ -41,7 +41,7 @@ from inference.structures.factorization.factorize import (
     with_scales,
 )
 from inference.structures.factorization.starts import nndsvd, random_factors
-from ppl_models.parts.sparse import SparseTable
+from ppl_models.data.sparse import SparseTable
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem

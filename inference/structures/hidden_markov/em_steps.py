@@ -30,7 +30,7 @@ NEAREST = 0.95  # of the way to the end of the simplex
 
 @dataclass(frozen=True)
 class MoveCounts:
-    """Expected statistics.
+    """Expected sufficient statistics: counts of moves and first states, emission sums.
 
     Args:
         first: sequences that begin in each state, (R, K).
@@ -46,7 +46,7 @@ class MoveCounts:
 
 
 def emission_of(params: Params) -> Params:
-    """The parameters of the distribution of a row."""
+    """Parameters of the emission distribution."""
     return {name: value for name, value in params.items() if name not in CHAIN_SITES}
 
 
@@ -74,7 +74,7 @@ def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Ten
 
 @dataclass(frozen=True, eq=False)
 class HiddenMarkovSteps(Steps[MoveCounts]):
-    r"""Expectation-maximisation (Baum et al. 1970, doi:10.1214/aoms/1177697196).
+    r"""EM steps of hidden Markov models (Baum et al. 1970, doi:10.1214/aoms/1177697196).
 
     With :math:`\gamma` the posterior of states and :math:`\xi` the expected moves, initial and
     transitions are counts over counts, and the distribution of a row is maximised as that of a
@@ -107,14 +107,14 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     weights: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSteps:
-        """Sums stay about the same centre, or they could not be added."""
+        """Steps on other rows, sums about the same centre so that they add up."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
 
     @property
     def cut(self) -> Cut:
-        """The sequences in pieces."""
+        """Sequences cut into pieces."""
         return cut_of(self.data, self.about.num_states)
 
     @cached_property
@@ -124,14 +124,14 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
 
     @cached_property
     def floor(self) -> Tensor:
-        """The least variance of every item that has one, (D,)."""
+        """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
         return self.law.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
 
     @cached_property
     def centre(self) -> Tensor:
-        """Sums are taken about the overall mean, (P,)."""
+        """Centre of the sums: the overall mean, (P,)."""
         return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
 
     def e_step(self, params: Params) -> EStep[MoveCounts]:
@@ -168,7 +168,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         return EStep(parts.total(), total.to(transitions), self.program.log_prior(params))
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
-        """Counts over counts, and the emissions of a mixture."""
+        """Maximise: moves and first states by counts, emissions as in a mixture."""
         new = params | self.law.m_step(
             statistics.of_law, statistics.counts, emission_of(params), self.floor
         )
@@ -185,7 +185,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         return new | {"transitions": _shares(counts, params["transitions"])}
 
     def first(self, share: Tensor, blank: Params) -> Params:
-        """Parameters to start from, (R, ...).
+        """Starting parameters, (R, ...).
 
         Args:
             share: states of the rows with entries, (R, N, K), as chances.
@@ -216,7 +216,7 @@ def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:
 
 
 def _shares(weights: Tensor, otherwise: Tensor) -> Tensor:
-    """Rows that sum to one; as they were where there is no weight."""
+    """Normalise rows to sum to one; rows without weight stay as given."""
     total = weights.sum(-1, keepdim=True)
     return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), otherwise)
 
@@ -263,14 +263,14 @@ SURE = 0.9  # of a row for the state of the nearest centre
 def near_rows(
     law: ComponentLaw, cut: Cut, num_states: int, num: int, spread: bool, generator: Generator
 ) -> Tensor:
-    """States of rows, as chances (R, N, K), by the nearest of K rows picked as in k-means++."""
+    """State probabilities (R, N, K) by the nearest of K rows picked as in k-means++."""
     return _assigned(_standardised(law, cut.rows), num_states, num, spread, generator).to(cut.rows)
 
 
 def near_windows(
     law: ComponentLaw, cut: Cut, num_states: int, num: int, generator: Generator
 ) -> Tensor:
-    """States of rows by windows of three steps, their means and distances from the mean.
+    """State probabilities by windows of three steps, their means and distances.
 
     The distances separate states of equal means and other widths.
     """

@@ -155,12 +155,12 @@ class Cut:
 
 
 def cut_of(packed: Tensor, num_states: int) -> Cut:
-    """The cut of a tensor, kept as long as the tensor lives unchanged."""
+    """Cached cut of a tensor, kept as long as the tensor lives unchanged."""
     return remember(packed, ("hidden chain", num_states), lambda data: Cut.build(data, num_states))
 
 
 def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
-    """Rows (R, n, K) put where ``place``, rising, (n,) says, (R, num, K), zeros elsewhere."""
+    """Scatter rows (R, n, K) to rising places (n,), (R, num, K), zeros elsewhere."""
     # one after the other, as everywhere but in gaps
     if len(place) and int(place[-1]) == len(place) - 1:
         if len(place) == num:
@@ -172,7 +172,7 @@ def spread(rows: Tensor, place: Tensor, num: int) -> Tensor:
 
 
 def _piece_length(lengths: Tensor, num_states: int) -> int:
-    """Steps of the pieces that sequences of these lengths (B,) are cut into."""
+    """Number of steps of the pieces for sequences of these lengths (B,)."""
     longest, numbers = int(lengths.max()), num_states**2
     if longest <= 2 * SHORTEST or len(lengths) * numbers * (num_states + 40) > DEAR:
         return longest
@@ -187,7 +187,7 @@ Densities = Callable[[Params, Tensor], Tensor]  # (R, n, K), of rows (n, J) in e
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """The posterior of a block of pieces.
+    """Posterior of the states in a block of pieces.
 
     Where sequences have weights, states, moves and first states are counted as often as these say.
 
@@ -215,7 +215,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
-    """The densities of a block's steps, as weights that no step makes too small or too large.
+    """Scaled densities of a block's steps, safe from underflow and overflow.
 
     Args:
         values: b, (L, R, K, q), with the offset taken off; peak: that offset, (R, q), summed over
@@ -235,7 +235,7 @@ def smoothed_blocks(
     most_steps: int,
     weights: Tensor | None = None,
 ) -> Iterator[Smoothed]:
-    """Posterior block by block, holding only the matrices of all pieces.
+    """Iterate over posteriors block by block, with the matrices of all pieces in memory.
 
     ``cut``: the sequences; ``initial``: (R, K); ``transitions``: (R, K, K); ``densities``:
     log-densities of rows; ``params``: what it takes; ``most_steps``: of a block, about;
@@ -301,7 +301,7 @@ def _weights(block: Block, length: int, initial: Tensor, found: Tensor) -> _Weig
 
 
 def _matrices(weights: _Weights, block: Block, initial: Tensor, transitions: Tensor) -> Tensor:
-    """From the state before each piece to the one at its end, (R, q, K, K), up to a factor."""
+    """Transfer matrices of the pieces, (R, q, K, K), up to a factor."""
     values, turned = weights.values, transitions.mT
     length, restarts, size, num = values.shape
     # (R, K now, K first, q)
@@ -334,7 +334,7 @@ def _within(
     ends: Tensor,
     often: Tensor | None,
 ) -> Smoothed:
-    """Forward and backward inside the pieces of a block, which count as often as (q,) says."""
+    """Forward-backward inside the pieces of a block, counted (q,) times."""
     values, turned = weights.values, transitions.mT
     length, least = len(values), torch.finfo(values.dtype).tiny
     alphas, scales = torch.empty_like(values), torch.empty_like(values[:, :, 0])
@@ -376,7 +376,7 @@ def _by_gradients(
     params: Params,
     weights: Tensor | None,
 ) -> Smoothed:
-    """The same by differentiation, for all pieces at once."""
+    """Smoothing by differentiation, for all pieces at once."""
     (block,) = cut.blocks(cut.num_pieces * cut.length)
     restarts, size = initial.shape
     found = initial.new_zeros(restarts, cut.num_pieces * cut.length, size)

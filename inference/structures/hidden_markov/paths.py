@@ -22,7 +22,7 @@ MOST_STEPS = 2**18  # of sequences that are worked on together
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """Posterior of the states as a sequence goes on.
+    """Filtered posterior of the states as a sequence goes on.
 
     Args:
         state: P(state | the sequence up to this step), (B, T, K); zero after the end.
@@ -38,7 +38,7 @@ class Filtered:
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class MostProbablePath:
-    """The most probable path of states.
+    """Most probable path of states.
 
     Args:
         state: (B, T), -1 after the end.
@@ -50,7 +50,7 @@ class MostProbablePath:
 
 
 def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
-    """The log-density of every step in every state, (B, T, K); zero where nothing was seen.
+    """Log-density of every step in every state, (B, T, K); zero where nothing was seen.
 
     ``params``: without leading dims; ``packed``: (B, T, J).
     """
@@ -68,7 +68,7 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
 
 
 def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
-    """P(state | the whole sequence), (B, T, K); zero after the end."""
+    """Smoothed P(state | the whole sequence), (B, T, K); zero after the end."""
     cut = Cut.build(packed, about.num_states, all_steps=True)
     one = {name: value.unsqueeze(0) for name, value in params.items()}
     blocks = smoothed_blocks(

@@ -66,7 +66,7 @@ CHUNK = 2**18
 
 
 class HiddenMarkovStructure(Structure):
-    """A model that offers ``hidden_chain()``."""
+    """Structure of models that offer ``hidden_chain()``."""
 
     row_columns = ("sequence", "time")
 
@@ -83,7 +83,7 @@ class HiddenMarkovStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Blocks where no sizes of negative binomial items are read from the rows once more."""
+        """Capabilities: row blocks, unless negative binomial sizes need the rows again."""
         blocks = {Capability.BLOCKS} if self.law.of_sums else set()
         return frozenset({Capability.WEIGHTS} | blocks)
 
@@ -150,7 +150,7 @@ class HiddenMarkovStructure(Structure):
         )
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Variances at or above their floor, below which the objective of EM is not defined."""
+        """Raise variances to their floor, where the objective of EM is defined."""
         if "dispersion" not in params:
             return params
         return params | {
@@ -158,7 +158,7 @@ class HiddenMarkovStructure(Structure):
         }
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM; of several states, from as many starts as it takes to find the best optimum again."""
+        """Recommend EM; of several states, from enough starts to meet the best optimum twice."""
         from inference.engines.em import EM
 
         if self.about.num_states == 1:
@@ -263,7 +263,7 @@ class HiddenMarkovStructure(Structure):
         return first + sum(n - 1 for n in rows) + self.law.num_free(emission_of(params))
 
     def num_observations(self, problem: Problem) -> float:
-        """Steps that have entries, as often as their sequences count."""
+        """Number of steps that have entries, weighted by their sequences."""
 
         def counted(packed: Tensor, weights: Tensor | None) -> Tensor:
             often = weights_of_steps(packed, weights)
@@ -282,11 +282,11 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- sequences
 
     def latent_means(self, program: Program, params: Params) -> Params:
-        """P(state at every step | the whole sequence), (B, T, K); zero after the end."""
+        """Smoothed P(state | the whole sequence), (B, T, K); zero after the end."""
         return {"states": smoothed_states(self.about, params, program.args[0])}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
-        """The most probable path of states, (B, T); -1 after the end."""
+        """Most probable path of states, (B, T); -1 after the end."""
         return {"states": most_probable_path(self.about, params, program.args[0]).state}
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
@@ -297,7 +297,7 @@ class HiddenMarkovStructure(Structure):
         return expected.masked_fill(~inside_of(program.args[0]).unsqueeze(-1), torch.nan)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """Sequences as long as those of the data, with entries missing where they are."""
+        """Simulate sequences with the lengths and missing entries of the data."""
         packed = checked(self.model, data)[0]
         drawn = replicate(Program(self.model, packed), params, seed)["sequences"].to(packed)
         return {"sequences": torch.where(packed.isfinite(), drawn, packed)}
@@ -369,7 +369,7 @@ def _renamings(
 def _(
     structure: HiddenMarkovStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """A third from rows, a third from windows, a third from random rows."""
+    """Starts of one batch: a third from rows, from windows, and from random rows."""
     third = num_starts // 3
     first = structure._starts(problem, [num_starts - 2 * third, third], True)
     if not third:
@@ -380,7 +380,7 @@ def _(
 
 @drawn_together.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart: float) -> Params:
-    """Mix chances of states, and possible moves, with even ones."""
+    """Parameters with state probabilities, and possible moves, mixed with even ones."""
     share = smoothed_states(structure.about, params, problem.data)[problem.data.isfinite().any(-1)]
     share = apart * share + (1 - apart) / structure.about.num_states
     blank = {name: value.unsqueeze(0) for name, value in mixed_sizes(params, apart).items()}

@@ -203,12 +203,12 @@ def signed_inside(
 
 
 def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
-    """Check for a root that ties the layer's parents to their names."""
+    """Whether the root ties the layer's parents to their names."""
     return root is not None and root.latent == layer.parent and not root.renamable
 
 
 def _flippable(layer: GeneralizedLinearLayer, root: Root | None) -> Tensor:
-    """The parents (K,) whose values have other names within the same model."""
+    """Mask of parents (K,) whose values may be exchanged within the same model."""
     tied = root is not None and root.latent == layer.parent and not root.flippable
     return flippable(layer) & (not tied)
 
@@ -218,7 +218,7 @@ def _permuted(value: Tensor, permutation: Tensor | None, dim: int) -> Tensor:
 
 
 def _is_negative(loadings: Tensor, convention: str) -> Tensor:
-    """Mark the columns (K,) that the convention would flip."""
+    """Mask of the columns (K,) that the convention would flip."""
     if convention == "as_is":
         return torch.zeros(loadings.shape[1], dtype=torch.bool, device=loadings.device)
     # first nonzero entry; 0 in an empty column
@@ -236,7 +236,7 @@ def _check(
     argument: str,
     only_loadings: bool = False,
 ) -> None:
-    """Every site of the layers must be there, in its shape, finite."""
+    """Refuse parameters where a site of the layers is absent, misshapen or not finite."""
     if not layers:
         raise ValueError("layers must hold at least one layer, got none")
     expected: dict[str, tuple[int, ...]] = {}
@@ -273,7 +273,7 @@ def _is_disjunctive(layer: GeneralizedLinearLayer, term: int) -> bool:
 
 
 def flippable(layer: GeneralizedLinearLayer) -> Tensor:
-    """The latents (K,) whose values have other names within the same model."""
+    """Mask of latents (K,) whose values may be exchanged within the same model."""
     answer = torch.ones(layer.num_parents, dtype=torch.bool)
     if layer.terms is None or layer.graph is None:
         return answer

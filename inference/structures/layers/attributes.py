@@ -30,7 +30,7 @@ RULE_NAMES: dict[type, str] = {
 
 
 def _rule_of(bottom: Bottom) -> ItemRule:
-    """Rule of two attributes."""
+    """Item rule of two attributes."""
     subsets = bottom.subsets(PAIR)
     if bottom.curve is not None:
         return "saturated"
@@ -42,7 +42,7 @@ def _rule_of(bottom: Bottom) -> ItemRule:
 
 
 class AttributeStructure(LayeredStructure):
-    """A model with ``expected_responses``, ``layers()`` and ``root_law()``."""
+    """Structure of models with ``expected_responses``, ``layers()`` and ``root_law()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:
@@ -52,12 +52,12 @@ class AttributeStructure(LayeredStructure):
         return None
 
     def expected_responses(self, params: Params, profiles: Tensor) -> Tensor:
-        """E[item | profile], (..., C, J), of profiles (C, K)."""
+        """Expected response E[item | profile], (..., C, J), of profiles (C, K)."""
         expected: Tensor = self.model.expected_responses(params, profiles)
         return expected
 
     def allowed(self, attributes: Sequence[int]) -> Tensor:
-        """Values of some attributes that the root allows, (L, q), in lexicographic order."""
+        """Value combinations of some attributes that the root allows, (L, q), in order."""
         profiles = self.root.profiles
         if profiles is None:
             return binary_configurations(len(attributes))
@@ -96,7 +96,7 @@ class AttributeStructure(LayeredStructure):
         return sorted(out)
 
     def why_no_standard_errors(self, params: Params) -> str | None:
-        """Reason in words: estimates on an edge of monotone items."""
+        """Reason why there are no standard errors: estimates on an edge of monotone items."""
         held = [str(item) for item, together in self._held(params) if together]
         if held:
             return (
@@ -113,7 +113,7 @@ class AttributeStructure(LayeredStructure):
         return [str(j) for j in range(size)]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Items on which more attributes score lower, separation, unseen categories."""
+        """Sentences on falling items, separation, and unseen categories."""
         return [
             *self._falling(problem, params),
             *self._on_separation(problem, params),

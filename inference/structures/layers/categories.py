@@ -51,7 +51,7 @@ MAX_STEP = 1.0  # of a coordinate, where only an expansion is maximised
 
 @dataclass(frozen=True, eq=False)
 class ItemGroup:
-    """Items of one family with the same number of categories, n of them.
+    """Group of n items of one family with the same number of categories.
 
     Args:
         family: of one of them; items: their places in the part, n.
@@ -66,7 +66,7 @@ class ItemGroup:
     gaps: Tensor
 
     def part(self, start: int, stop: int) -> ItemGroup:
-        """Some of the items."""
+        """Select some of the items."""
         own = slice(start, stop)
         return ItemGroup(
             self.family, self.items[own], self.rows[own], self.entries[own], self.gaps[own]
@@ -79,7 +79,7 @@ class ItemGroup:
 
 
 def groups_of(part: LayerPart, device: torch.device) -> list[ItemGroup]:
-    """The items of a part by their number of categories."""
+    """Group the items of a part by their number of categories."""
     family = part.family
     if not isinstance(family, Categorical):
         raise ValueError(f"groups_of: items that are categories were expected, got {family!r}")
@@ -111,7 +111,7 @@ def maximise_categories(
     thresholds: Tensor,
     num_steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients and thresholds whose Q is not below that of the given ones.
+    """Maximise coefficients and thresholds; Q does not fall.
 
     ``layer``: the layer's description; ``part``: the items; ``sums``: n, (R, P, C), of all
     statistics of the layer; ``design``: h, (C, 1 + K), first column ones; ``beta``: (R,
@@ -213,7 +213,7 @@ def maximise_expansions(
 
 
 class Curve(NamedTuple):
-    """Q of one item at a point of its D coordinates.
+    """Curvature of one item's Q at a point of its D coordinates.
 
     Args:
         item: its place in the part; loadings: the places of the loadings among the coordinates, (r,
@@ -235,7 +235,7 @@ def curves_of_categories(
     design: Tensor,
     params: Params,
 ) -> Iterator[Curve]:
-    """Q at an estimate, item by item, without penalty.
+    """Iterate over the Q of each item at an estimate, without penalty.
 
     ``layer``, ``part``: as for :func:`maximise_categories`; ``sums``: with R = 1; ``design``: as
     there; ``params``: the estimate, without leading dims.
@@ -256,7 +256,7 @@ def curves_of_categories(
 
 
 class Coordinates:
-    """Coordinates z of each of n items, with prior, penalty and limits.
+    """Coordinates z of n items, with prior, penalty and limits.
 
     In order: the first intercept, all loadings, the other intercepts, the thresholds; D in all.
 
@@ -311,7 +311,7 @@ class Coordinates:
         )
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Coefficients (R, n, r, P) and thresholds (R, n, g)."""
+        """Split z into coefficients (R, n, r, P) and thresholds (R, n, g)."""
         plain = z[..., self.back]
         return (
             plain[..., : self.num_rows * self.size].unflatten(-1, (self.num_rows, self.size)),
@@ -329,7 +329,7 @@ class Coordinates:
         )
 
     def with_prior(self, z: Tensor, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
-        """With those of the normal prior."""
+        """Gradient and Hessian with those of the normal prior added."""
         if self.precision is None:
             return (gradient, hessian)
         return (gradient - z @ self.precision, hessian + self.precision)
@@ -385,7 +385,7 @@ class Coordinates:
 
 
 class _Objective:
-    """The expected log-density of n items in their coordinates.
+    """Expected log-density of n items in their coordinates.
 
     Args:
         known: the coordinates.
@@ -401,14 +401,14 @@ class _Objective:
         return self.design @ beta.mT, gaps.unsqueeze(-2)
 
     def value(self, z: Tensor) -> Tensor:
-        """With prior and penalty, (R, n)."""
+        """Expected log-density with prior and penalty, (R, n)."""
         own = (self.counts * self.known.group.family.law_of_item(*self._predictors(z))).sum(
             (-2, -1)
         )
         return own + self.known.log_prior(z)
 
     def gradient(self, z: Tensor) -> Tensor:
-        """Without the prior, (R, n, D)."""
+        """Gradient without the prior, (R, n, D)."""
         r, slopes = (
             self.known.num_rows,
             self.known.group.family.slopes_of_law(*self._predictors(z)),
@@ -419,7 +419,7 @@ class _Objective:
         )[..., self.known.order]
 
     def information(self, z: Tensor) -> Tensor:
-        """Without the prior, (R, n, D, D)."""
+        """Information without the prior, (R, n, D, D)."""
         predictors = self._predictors(z)
         family = self.known.group.family
         r = self.known.num_rows
@@ -444,7 +444,7 @@ class _Objective:
 
 
 def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
-    """Coordinates after some steps."""
+    """Ascend from z by some Newton steps."""
     value, known = q.value(z), q.known
     for _ in range(num_steps):
         curve = known.with_prior(z, q.gradient(z), q.information(z))
@@ -465,7 +465,7 @@ def _climbed(q: _Objective, z: Tensor, num_steps: int) -> Tensor:
 
 
 class PlainPart(NamedTuple):
-    """Items that are no categories as a layer of their own, and their places.
+    """Layer of the items that are no categories, and their places.
 
     Args:
         layer: of these items.
@@ -479,7 +479,7 @@ class PlainPart(NamedTuple):
 
 
 def plain_part(layer: GeneralizedLinearLayer, device: torch.device) -> PlainPart | None:
-    """None where all items are categories; the whole layer where none is."""
+    """Part of a layer without categories; None where all items are categories."""
     found = layer.without_categories()
     if found is None:
         return None
@@ -557,7 +557,7 @@ class CategoryConditionals:
         return out
 
     def begin(self, parents: Tensor, codes: Tensor, mask: Tensor | None) -> None:
-        """Take up rows: parents (R, K, n), answers (J, n), mask (J, n) or None."""
+        """Set the rows: parents (R, K, n), answers (J, n), mask (J, n) or None."""
         self.parents, self.codes, self.mask = parents.clone(), codes, mask
 
     def put(self, k: int, value: Tensor) -> None:

@@ -47,7 +47,7 @@ from ppl_models.parts.validation import check_size, is_number, plain_fields
 
 
 def is_open(model: Any) -> bool:
-    """Check for a model that leaves its penalty and its graph open."""
+    """Whether a model leaves its penalty and its graph open."""
     left_open = isinstance(getattr(model, "penalty", None), ToBeChosen)
     return left_open and all(
         layer.graph is None and layer.terms is None for layer in model.layers()
@@ -56,7 +56,7 @@ def is_open(model: Any) -> bool:
 
 @dataclass(frozen=True)
 class ChoosePenalty:
-    """Choose a penalty by EBIC, read the graph off it, and refit on the graph without shrinkage.
+    """Penalty choice by EBIC: graphs of penalised fits, refitted without shrinkage.
 
     What a plain ``fit`` does with a :class:`~ppl_models.DeepDiscreteEncoder` whose penalty and
     graphs are left open. The fit's ``model`` is then the one on the graph that was found and its
@@ -122,13 +122,13 @@ class ChoosePenalty:
 
     @property
     def max_iterations(self) -> int:
-        """Most iterations of one stage."""
+        """Largest number of iterations of one stage."""
         return self.engine.max_iterations
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """See :class:`inference.base.structure.Method`.
+        """Run all penalties; see :class:`inference.base.structure.Method`.
 
         A checkpoint is a file a stage: ``checkpoint`` itself, then ``checkpoint.1``, ...
         """
@@ -188,7 +188,7 @@ class ChoosePenalty:
         progress: Progress,
         files: Iterator[Path | None],
     ) -> list[_Candidate] | None:
-        """All penalties and starts at once, then all graphs; None where that is not to be had."""
+        """Fit all penalties and starts as one batch, then all graphs; None if impossible."""
         engine = self.engine
         if (
             not isinstance(engine, EM)
@@ -266,7 +266,7 @@ class ChoosePenalty:
         progress: Progress,
         files: Iterator[Path | None],
     ) -> _Candidate:
-        """The candidate after single edges, refitted if any was turned."""
+        """Improve a candidate by single edges, refitted if any was turned."""
         engine = self.engine
         if not isinstance(engine, EM) or not engine.accelerate or not self.num_moves:
             return candidate
@@ -313,18 +313,18 @@ def _only(outcome: Outcome) -> Params:
 
 
 def _value(outcome: Outcome) -> torch.Tensor:
-    """The log-likelihood, (1,), or the bound that stands in its place."""
+    """Log-likelihood, (1,), or the bound that stands in its place."""
     known = outcome.log_likelihood
     return outcome.elbo if outcome.elbo is not None and bool(known.isnan().any()) else known
 
 
 def _of(problem: Problem, model: Callable[..., Any]) -> Problem:
-    """The same data under another setting of the model."""
+    """Problem of the same data under another setting of the model."""
     return replace(problem, model=model, structure=type(problem.structure)(model))
 
 
 def _files(checkpoint: Path | None) -> Iterator[Path | None]:
-    """One file a stage."""
+    """Iterate over the checkpoint files, one a stage."""
     stage = 0
     while True:
         yield (

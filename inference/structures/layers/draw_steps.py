@@ -72,7 +72,7 @@ class LayeredDraws:
 
     @property
     def stride(self) -> int:
-        """H and the log-density of a draw are sums over every so many rows, scaled up."""
+        """Stride of the rows over which the log-density of a draw is summed, scaled up."""
         return max(1, self.gibbs.statistic.shape[1] // self.max_rows)
 
     def statistics(
@@ -131,7 +131,7 @@ class LayeredDraws:
         return out
 
     def _tabled(self) -> list[tuple[str, LayerPart]]:
-        """The items that are categories, and the names of their averages."""
+        """Names of averages and parts of the items that are categories."""
         layer = self.layers[0]
         return [
             (f"{layer.loadings}/categories {b}", part)
@@ -151,7 +151,7 @@ class LayeredDraws:
 
     @functools.cached_property
     def _few(self) -> LayeredGibbs:
-        """Every so many of the rows: enough for a figure that fluctuates by its draws."""
+        """Gibbs sampler on every so many rows, enough for a fluctuating figure."""
         if self.stride == 1:
             return self.gibbs
         return self.gibbs.rows(
@@ -162,7 +162,7 @@ class LayeredDraws:
 
     @functools.cached_property
     def _squares(self) -> Tensor:
-        """Sums of squares of what the items count, (P,), over rows: no draw changes them."""
+        """Sums of squares of item statistics over rows, (P,), the same for all draws."""
         return self.gibbs.statistic.square().sum(-1) * self.scale
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
@@ -172,7 +172,7 @@ class LayeredDraws:
         return {name: torch.lerp(old[name], value, rate) for name, value in new.items()}
 
     def maximise(self, averages: Averages, params: Params) -> Params:
-        """Parameters of all layers and the root from the averages."""
+        """Maximise the parameters of all layers and the root from the averages."""
         new, plain = dict(params), None
         for depth, layer in enumerate(self.layers):
             beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
@@ -236,7 +236,7 @@ class LayeredDraws:
         return beta, new | ({layer.thresholds: thresholds} if layer.thresholds else {})
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
-        """Parameters that maximise one draw."""
+        """Maximise the complete-data log-posterior of one draw."""
         restarts, root = [], self.gibbs.root
         for r in range(len(next(iter(params.values())))):
             own = {name: value[r : r + 1] for name, value in params.items()}
@@ -268,7 +268,7 @@ class LayeredDraws:
 
 
 def _by_item(layer: GeneralizedLinearLayer, dispersion: Tensor) -> Tensor:
-    """The dispersion (R, D) as (R, J), one where there is none."""
+    """Dispersion (R, D) spread over items, (R, J), one where there is none."""
     out = dispersion.new_ones(*dispersion.shape[:-1], layer.num_children)
     for _, columns, part in layer.response.blocks(layer.num_children):
         if part.stop > part.start:

@@ -24,7 +24,7 @@ GROUP_ELEMENTS = 2**21
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Covariates of rows, each value once.
+    """Distinct covariate rows and their rows.
 
     Args:
         values: that differ, (G, P); owner: which of them each row has, (N,).
@@ -35,11 +35,11 @@ class GivenRows:
 
     @classmethod
     def of(cls, columns: Tensor) -> GivenRows:
-        """Distinct covariates of rows (N, P)."""
+        """Group rows by their distinct covariates (N, P)."""
         return cls(*torch.unique(columns, dim=0, return_inverse=True))
 
     def parts(self, num: int) -> Iterator[tuple[Tensor, slice, Tensor | None]]:
-        """Rows of at most so many values: values (g, P), rows, and each row's value.
+        """Iterate over groups of distinct values (g, P): values, rows, each row's value.
 
         The owners (n,) are None where every row brings its own, few being alike.
         """
@@ -160,7 +160,7 @@ class LayeredSteps(Steps[TowerStatistics]):
     def _e_step_of(
         self, params: Params, program: Program, by_value: bool = False, owner: Tensor | None = None
     ) -> EStep[TowerStatistics]:
-        """The E-step of these rows.
+        """E-step of one set of rows.
 
         ``program``: on one row; or, ``by_value``, on one for each value of the covariates;
         ``owner``: the value that each row has, (N,); None where every row has its own.
@@ -370,7 +370,7 @@ def expected_statistics(
 
 @dataclass(frozen=True)
 class SetSteps(Steps[TowerStatistics]):
-    """The two halves of EM where restarts differ in their data.
+    """EM steps where restarts differ in their data.
 
     Args:
         base: steps whose data are (S, N, J).
@@ -389,6 +389,6 @@ class SetSteps(Steps[TowerStatistics]):
         return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:
-        """Other rows of every data set, (S, N, J)."""
+        """Steps on other rows of every data set, (S, N, J)."""
         self.refuse_weights(weights)
         return SetSteps(self.base.on(data))

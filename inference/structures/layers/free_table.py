@@ -1,4 +1,4 @@
-r"""Gain of a free table over the profiles of binary latents, the items held.
+r"""Gain of a free table over the profiles of binary latents, items held fixed.
 
 A layer of independent latents, or any other distribution :math:`p_0` of profiles, gives row i the
 posterior :math:`\varphi_{i\alpha} \propto p_{0\alpha} L_{i\alpha}`. With the items held, the
@@ -52,7 +52,7 @@ class TableGain:
 
 
 def table_gain(posterior: Tensor, profiles: Tensor, law: Tensor) -> TableGain:
-    """Fit a table of its own to the profiles, the items held.
+    """Gain of a free table of profiles, fitted with the items held fixed.
 
     Args:
         posterior: P(profile | row) under the distribution, (N, C).

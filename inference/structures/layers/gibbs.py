@@ -62,7 +62,7 @@ class LayeredGibbs:
         return cls(model, layers, root, data, statistic.mT.contiguous(), mask)
 
     def rows(self, index: Tensor) -> LayeredGibbs:
-        """The sampler of some of the rows."""
+        """Sampler on some of the rows."""
         mask = None if self.mask is None else self.mask[:, index]
         return replace(
             self,
@@ -118,17 +118,17 @@ class LayeredGibbs:
 
     @functools.cached_property
     def codes(self) -> Tensor:
-        """The answers, (J, N), 0 where missing."""
+        """Category codes of the answers, (J, N), 0 where missing."""
         return self.data[:, : self.layers[0].num_items].nan_to_num(0.0).mT.contiguous()
 
     @functools.cached_property
     def _whole(self) -> GenericGibbs:
-        """The program on these rows: its density is the only one."""
+        """Generic sampler of the program on these rows, for its density."""
         return GenericGibbs(Program(self.model, self.data))
 
 
 def predictor(layer: GeneralizedLinearLayer, params: Params, latents: Latents) -> Tensor:
-    """The children's predictor, (R, C, N)."""
+    """Linear predictor of the children, (R, C, N)."""
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     return loadings @ features(layer, latents) + intercepts.unsqueeze(-1)
 
@@ -258,7 +258,7 @@ class _Conditionals:
         self.num_moved = max(1, int(touched.sum(0).max()))
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
-        """Take up rows: parents (R, K, n), statistics (C, n) or (R, C, n), mask (C, n)."""
+        """Set the rows: parents (R, K, n), statistics (C, n) or (R, C, n), mask (C, n)."""
         self.parents, self.mask, self.below = parents.clone(), mask, below
         self.eta = self.loadings @ parents + self.intercepts  # (R, C, n)
         self.linear = self.weighted.mT @ below  # (R, K, n)
@@ -286,7 +286,7 @@ class _Conditionals:
 
 
 class _ProductConditionals:
-    """As :class:`_Conditionals` for products of parents: both values are tried.
+    """Conditionals of products of parents, by trying both values of each.
 
     Args:
         layer: the layer's description, with terms and a graph.

@@ -81,13 +81,13 @@ class LayerStatistics:
 
     @property
     def design(self) -> Tensor:
-        """Design h, (C, 1 + K)."""
+        """Design matrix h, (C, 1 + K)."""
         columns = self.configurations if self.features is None else self.features
         return torch.nn.functional.pad(columns, (1, 0), value=1.0)
 
 
 def with_ones(latents: Tensor) -> Tensor:
-    """Design h = (1, a), latents first: (..., K, N) to (..., 1 + K, N)."""
+    """Design matrix h = (1, a): latents (..., K, N) to (..., 1 + K, N)."""
     return torch.cat([torch.ones_like(latents[..., :1, :]), latents], -2)
 
 
@@ -98,7 +98,7 @@ def drawn_statistics(
     parents: Tensor,
     scale: float = 1.0,
 ) -> LayerStatistics:
-    """Statistics of given latents, R = 1; equal configurations are counted together.
+    """Sufficient statistics of given latents, R = 1, equal configurations merged.
 
     ``layer``: the layer's description; ``below``: T of the children, (J, N), 0 where missing;
     ``mask``: (J, N) 0/1, None if nothing is missing; ``parents``: (K, N), 0/1; ``scale``: weight of
@@ -255,7 +255,7 @@ def _maximise_products(
     scale: Tensor | None,
     num_steps: int,
 ) -> Tensor:
-    """Children of one family with predictors linear in products of parents, (R, J, 1 + T).
+    """Maximise children with predictors in products of parents, (R, J, 1 + T).
 
     Children that use the same products share a design over the patterns of their own parents, a few
     rows and columns.
@@ -367,7 +367,7 @@ def maximise_quadratic(
 def _in_cones(
     layer: GeneralizedLinearLayer, beta: Tensor, proposal: Tensor, gradient: Tensor, hessian: Tensor
 ) -> Tensor:
-    """Proposal (R, J, P) with children that leave their cones at their maximisers there."""
+    """Replace proposals (R, J, P) outside their cones by the maximisers inside."""
     proposal = proposal.clone()
     for group in layer.rising:
         places = torch.cat([group.columns.new_zeros(1), group.columns + 1])
@@ -390,7 +390,7 @@ def _in_cones(
 
 
 def _variances(residual: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """Mean squares; as before where no row was seen, as in a small batch with gaps."""
+    """Residual variances; as before where no row was seen."""
     return torch.where(weight > 0, residual / weight, before).clamp(*DISPERSION_LIMITS)
 
 
@@ -401,7 +401,7 @@ def maximise_dispersion(
     before: Tensor,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """Variances from squared residuals and row counts (R, J); sizes (R, J) as given.
+    """Dispersion: variances from squared residuals and row counts (R, J), sizes given.
 
     As they were, ``before``, where no row was seen.
     """
@@ -415,7 +415,7 @@ def maximise_dispersion(
 
 
 def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-    """Precision of every child's normal prior, (J or 1, P, P)."""
+    """Precision matrix of every child's normal prior, (J or 1, P, P)."""
     parts = [part.rows for part in layer.parts()]
     own = [(columns, layer.precision(columns, like)) for columns in parts]
     each = [value for _, value in own if value is not None]
@@ -447,7 +447,7 @@ def maximise_rows(
     precision: Tensor | None = None,
     cone: Tensor | None = None,
 ) -> Tensor:
-    """Proximal Newton for all children at once.
+    """Proximal Newton steps for all children at once.
 
     ``family``: elementary response family; ``cross``: R, (R, J, P); ``counts``: (R, J or 1, C);
     ``design``: h, (C, P), first column ones; ``beta``: start, (R, J, P); ``penalty``: of every

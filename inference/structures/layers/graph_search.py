@@ -43,7 +43,7 @@ ADDED_GAIN = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Model restricted to a graph in every layer, the estimate on it, and its EBIC."""
+    """Candidate graph: the restricted model, its estimate, and its EBIC."""
 
     model: Any
     params: Params
@@ -59,7 +59,7 @@ def search_graphs(
     num_moves: int,
     max_rounds: int,
 ) -> Found:
-    """Climb from a graph by single edges, several in a round where several gain.
+    """Greedy search from a graph by single edges, several in a round where several gain.
 
     Args:
         plain: the problem of the model without penalty or graph.
@@ -115,7 +115,7 @@ def search_graphs(
 
 
 def _least(graphs: Sequence[Tensor], move: Move) -> float:
-    """By how much EBIC must fall for an edge to be turned."""
+    """Least fall of EBIC for which an edge is turned."""
     layer, child, parent = move
     return LEAST_GAIN if bool(graphs[layer][child, parent]) else ADDED_GAIN
 
@@ -125,7 +125,7 @@ def _looser(own: Any, value: Any) -> Any:
 
 
 def _is_whole(layer: GeneralizedLinearLayer, graph: Tensor) -> bool:
-    """Check that every latent has an edge, and every child where it must."""
+    """Whether every latent has an edge, and every child where it must."""
     return bool(graph.any(0).all()) and (not layer.every_child or bool(graph.any(1).all()))
 
 
@@ -134,7 +134,7 @@ def _key(graphs: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def _moved(graphs: Sequence[Tensor], moves: Sequence[Move]) -> list[Tensor]:
-    """The graphs with some edges turned."""
+    """Graphs with some edges turned."""
     out = [graph.clone() for graph in graphs]
     for d, j, k in moves:
         out[d][j, k] = ~out[d][j, k]
@@ -195,7 +195,7 @@ def edge_statistics(
 def _of_predictors(
     layer: GeneralizedLinearLayer, stats: LayerStatistics, params: Params, graph: Tensor
 ) -> Tensor:
-    """The statistics of items of one predictor each."""
+    """Wald and score statistics of items of one predictor each."""
     # (C, P), (C,) or (J, C), (J, P)
     design, counts, cross = (stats.design, stats.counts[0], stats.cross[0])
     beta = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
@@ -238,7 +238,7 @@ def _of_categories(
     params: Params,
     graph: Tensor,
 ) -> Tensor:
-    """The statistics of items that are categories, (items, num_parents)."""
+    """Wald and score statistics of items that are categories, (items, num_parents)."""
     out = graph.new_zeros(graph.shape, dtype=stats.cross.dtype)
     rows = max(1.0, float(stats.counts.sum(-1).max()))
     for curve in curves_of_categories(layer, part, stats.sums, stats.design, params):
@@ -273,7 +273,7 @@ def _judge(
     score: Callable[[Any, Params, Tensor], float],
     progress: Progress,
 ) -> list[Found]:
-    """A refit on each of several graphs, from one estimate."""
+    """Refit several graphs from one estimate."""
     if not graphs:
         return []
     model: Any = plain.model

@@ -119,7 +119,7 @@ def _coordinate_descent(
     bound: float | Tensor,
     num_sweeps: int = 2,
 ) -> Tensor:
-    """Sweeps on the quadratic around ``beta``; ``slope`` makes the penalty a weighted Lasso."""
+    """Coordinate descent on the quadratic about ``beta``, a weighted Lasso by ``slope``."""
     curvatures = hessian.diagonal(dim1=-2, dim2=-1).unbind(-1)
     columns = hessian.unbind(-1)
     slopes = None if slope is None else (slope / hessian.diagonal(dim1=-2, dim2=-1)).unbind(-1)
@@ -151,14 +151,14 @@ ZERO = 1e-9  # a coefficient below it is zero: the active ones come out as round
 
 
 def inside_cone(beta: Tensor, steps: Tensor) -> Tensor:
-    """Check that no step falls, bool (...,) of (..., P)."""
+    """Whether no step falls, bool (...,) of (..., P)."""
     return (beta @ steps.mT >= -SLACK).all(-1)
 
 
 def cone_step(
     beta: Tensor, gradient: Tensor, hessian: Tensor, steps: Tensor, bound: float | Tensor
 ) -> Tensor:
-    """The maximisers of the quadratics about ``beta``, which lies in the cone, (M, P).
+    """Maximisers of the quadratics about ``beta``, which lies in the cone, (M, P).
 
     ``beta``, ``gradient``: (M, P); ``hessian``: (M, P, P), positive semidefinite; ``steps``: A, (E,
     P); ``bound``: B, inf for none.
@@ -204,7 +204,7 @@ def curved_by_counts(
     beta: Tensor,
     num_steps: int,
 ) -> list[Tensor]:
-    """(b, W) of each group of curved children, (R, n, 1 + q) each.
+    """Maximise (b, W) of each group of curved children, (R, n, 1 + q) each.
 
     ``layer``: the layer's description; ``cross``: (R, J, 1 + T); ``counts``: (R, J or 1, C);
     ``configurations``: (C, K); ``beta``: start, the sites' values, (R, J, 1 + T); ``num_steps``: of
@@ -248,7 +248,7 @@ def curved_by_counts(
 def curved_by_quadratic(
     layer: GeneralizedLinearLayer, linear: Tensor, hessian: Tensor, beta: Tensor
 ) -> list[Tensor]:
-    """The same from averaged expansions: r (R, J, 1 + T) and H (R, J or 1, 1 + T, 1 + T)."""
+    """Maximise curved children on averaged expansions r (R, J, P), H (R, J or 1, P, P)."""
     out = []
     for group in layer.curved:
         x = group.own(beta[..., 0], beta[..., 1:])
@@ -288,7 +288,7 @@ def curved_by_quadratic(
 
 
 def put_curved(layer: GeneralizedLinearLayer, beta: Tensor, found: list[Tensor]) -> Tensor:
-    """The sites' values (R, J, 1 + T) with those of the curved children in their places."""
+    """Put the curved children's values into the sites' values (R, J, 1 + T)."""
     for group, x in zip(layer.curved, found, strict=True):
         beta = beta.clone()
         beta[..., group.items, :] = 0.0

@@ -33,7 +33,7 @@ POINT, GRAPH = "grid point", "graph of "  # entries beside the parameters
 
 @dataclass(frozen=True)
 class GridSteps(Steps[TowerStatistics]):
-    """The two halves of EM where restarts differ in penalty or graph.
+    """EM steps where restarts differ in penalty or graph.
 
     Args:
         base: steps of the model without a penalty.
@@ -171,7 +171,7 @@ def _climb(
 
 
 def part_of(state: EMState, point: int, each: int) -> EMState:
-    """The restarts of one grid point, without the entries beside the parameters."""
+    """State of the restarts of one grid point, with parameters alone."""
     part = slice(point * each, (point + 1) * each)
     num_iterations = state.num_iterations[part]
     length = int(num_iterations.max())
@@ -217,7 +217,7 @@ def _log_priors(models: Sequence[Any], problem: Problem, start: Params) -> Tenso
 
 
 def without_entries(params: Params) -> Params:
-    """The parameters alone."""
+    """Parameters without the entries of the grid."""
     return {
         name: value
         for name, value in params.items()

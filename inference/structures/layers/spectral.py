@@ -44,7 +44,7 @@ def ideal_latents(
     generator: torch.Generator,
     profiles: Tensor | None = None,
 ) -> Tensor | None:
-    """Latents 0/1 (N, K) of the rows by the nearest ideal answers, or None.
+    """Binary latents (N, K) of the rows by the nearest ideal answers, or None.
 
     None for a layer without a graph, with too many latents to list, or whose answers are all
     categories without an order.
@@ -95,7 +95,7 @@ def ideal_latents(
 
 
 def _in_order(part: LayerPart, x: Tensor) -> Tensor:
-    """Numbers that rise with the answers, (N, children), NaN where missing or without order."""
+    """Scores that rise with the answers, (N, children), NaN where missing or unordered."""
     if not part.tabled:
         return part.family.statistic(x)
     size = part.rows.stop - part.rows.start
@@ -136,7 +136,7 @@ def varimax(loadings: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerFactors:
-    """One layer read off its children.
+    """Factor estimates of one layer from its children.
 
     Args:
         latents: estimated 0/1 latents, (N, K).
@@ -167,7 +167,7 @@ def _leading_svd(x: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def _complete(x: Tensor, rank: int, seed: int) -> Tensor:
-    """Missing entries filled by iterated low-rank approximation, starting from column means."""
+    """Impute missing entries by iterated low-rank approximation from column means."""
     missing = torch.isnan(x)
     if not missing.any():
         return x
@@ -190,7 +190,7 @@ def _complete(x: Tensor, rank: int, seed: int) -> Tensor:
 def linearised(
     x: Tensor, family: ResponseFamily, rank: int, seed: int, epsilon: float = EPSILON
 ) -> Tensor:
-    """Data on the predictor's scale: low-rank approximation, then the inverse link."""
+    """Linearised data: low-rank approximation, then the inverse link."""
     blocks = [
         (part, _scores(part, x[:, columns])) for part, columns, _ in family.blocks(x.shape[1])
     ]
@@ -220,7 +220,7 @@ def _scores(family: ResponseFamily, x: Tensor) -> Tensor:
 
 
 def _beside(pieces: list[Tensor]) -> Tensor:
-    """Columns of several blocks as one table; a single one as it is."""
+    """Concatenate columns of several blocks; a single one as it is."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
 

@@ -114,7 +114,7 @@ PAIR_LEVEL = 1e-3  # of the tests that call latents dependent, all pairs togethe
 
 
 class LayeredStructure(Structure):
-    """A model that offers ``layers()`` and ``root_law()``."""
+    """Structure of models that offer ``layers()`` and ``root_law()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
@@ -150,7 +150,7 @@ class LayeredStructure(Structure):
         return 0 if self.covariates is None else len(self.covariates.names)
 
     def _items(self, data: Tensor) -> Tensor:
-        """The columns that are drawn, (..., J)."""
+        """Columns of the items, which are drawn, (..., J)."""
         return data[..., : self.layers[0].num_items]
 
     def bind(self, data: Any, weights: Tensor | None = None) -> Any:
@@ -176,7 +176,7 @@ class LayeredStructure(Structure):
         )
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
-        """Items beside the covariates of the data, with their gaps; None where nothing is given."""
+        """Simulate items beside the covariates of the data, with their gaps, or None."""
         if self.covariates is None:
             return None
         table, root, size = (
@@ -204,13 +204,13 @@ class LayeredStructure(Structure):
         return {self.observed_sites()[0]: torch.cat([items, table[:, size:].to(items)], -1)}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The items alone, for the covariates are given."""
+        """Tables of the items alone; covariates are given."""
         if self.covariates is None:
             return super().as_tables(program, values)
         return {name: as_numbers(self, self._items(value)) for name, value in values.items()}
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """See :meth:`inference.base.structure.Structure.start`.
+        """Starting parameters; see :meth:`inference.base.structure.Structure.start`.
 
         Warns:
             StartsWarning: if the singular values of the items show no gap after the number of
@@ -242,7 +242,7 @@ class LayeredStructure(Structure):
 
     @property
     def _has_named_latents(self) -> bool:
-        """Named latents: a graph is given and no item depends on products.
+        """Whether latents have names: a graph is given and no item depends on products.
 
         The spectral start may then match directions to the wrong latents, and EM from it with some
         latents flipped ends where EM from it does: of several starts, all but the first are random.
@@ -387,7 +387,7 @@ class LayeredStructure(Structure):
                 own, (least, most) = params[layer.dispersion], DISPERSION_LIMITS
                 at_end = ((own <= least / BOUND_SHARE) | (own >= BOUND_SHARE * most)) & ~sizes(
                     layer.response, layer.num_items
-                ).to(own.device)  # a size there is of a Poisson law
+                ).to(own.device)  # a size there is of a Poisson distribution
                 found += [f"{layer.dispersion}[{i}]" for i in at_end.nonzero().ravel().tolist()]
         return found
 
@@ -401,7 +401,7 @@ class LayeredStructure(Structure):
         ]
 
     def _never_given(self, problem: Problem) -> list[str]:
-        """Categories that no row has."""
+        """Categories without any row."""
         layer = self.layers[0]
         if not layer.tabled or problem.rows is not None:
             return []
@@ -447,7 +447,7 @@ class LayeredStructure(Structure):
         ]
 
     def _of_root(self, k: int) -> str:
-        """One of the latents that depend on covariates, in words."""
+        """Name of one latent that depends on covariates, in words."""
         names = getattr(self.model, "attribute_names", None)
         return f"latent {k} of the deepest layer" if names is None else str(names[k])
 
@@ -515,7 +515,7 @@ class LayeredStructure(Structure):
         ]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Loadings that are exactly zero are not counted."""
+        """Number of free parameters; loadings of exactly zero are not counted."""
         loadings = {layer.loadings for layer in self.layers}
         others = {name: value for name, value in params.items() if name not in self.root.sites()}
         free = sum(
@@ -590,7 +590,7 @@ def _(structure: LayeredStructure, names: Sequence[str]) -> dict[str, tuple[str,
 def _(
     structure: LayeredStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """Later batches go without the first spectral start, which is always the same.
+    """Starts of one batch; later batches go without the first spectral start.
 
     Where no graph is given, half of the starts are random.
     """
@@ -624,7 +624,7 @@ def _(
 
 @normal_scales.register(LayeredStructure)
 def _(structure: LayeredStructure, params: Params) -> NormalScales | None:
-    """Scales of the observed normal items, with their intercepts and non-zero loadings."""
+    """Variances of the observed normal items, with their intercepts and non-zero loadings."""
     layer, name = structure.layers[0], structure.layers[0].dispersion
     if name is None:
         return None

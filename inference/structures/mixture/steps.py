@@ -18,12 +18,12 @@ from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maxi
 
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
-    """The columns that are drawn, (..., J)."""
+    """Columns of the items, which are drawn, (..., J)."""
     return data if about.covariates is None else data[..., : about.num_items]
 
 
 def joined(about: MixtureComponents, items: Tensor, data: Tensor) -> Tensor:
-    """Items with the covariates of ``data`` behind them, where there are some."""
+    """Concatenate items and the covariates of ``data``, where there are some."""
     if about.covariates is None:
         return items
     return torch.cat([items, data[..., about.num_items :].to(items)], -1)
@@ -42,7 +42,7 @@ def log_chances(about: MixtureComponents, params: Params, data: Tensor) -> Tenso
 
 
 def design_of(about: MixtureComponents, data: Tensor) -> Tensor:
-    """The terms of every row in their widths from their centres, (..., N, Q)."""
+    """Design matrix: the terms of every row, standardised, (..., N, Q)."""
     return covariates_of(about).standardised_design(data[..., about.num_items :])
 
 
@@ -54,7 +54,7 @@ def covariates_of(about: MixtureComponents) -> Covariates:
 
 
 def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
-    """Sums S of the rows' slopes times their terms, (R, K - 1, Q), or None.
+    """Cross products S of the rows' slopes and terms, (R, K - 1, Q), or None.
 
     ``share``: (R, N, K), times weights; ``data``: (N, J + P) or (R, N, J + P).
     """
@@ -64,14 +64,14 @@ def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Ten
 
 
 def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
-    """Log-odds (..., K - 1, Q) in a new order, against the new component 0."""
+    """Permute log-odds (..., K - 1, Q) to a new order, against the new component 0."""
     full = torch.cat([torch.zeros_like(coefficients[..., :1, :]), coefficients], -2)[..., order, :]
     return full[..., 1:, :] - full[..., :1, :]
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureSteps(Steps[MixtureStatistics]):
-    """Both halves of EM in closed form, streaming over rows.
+    """EM steps of mixtures in closed form, streaming over rows.
 
     Args:
         about: the model's description.
@@ -92,7 +92,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
     weights: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSteps:
-        """Sums stay about the same centre, or they could not be added."""
+        """Steps on other rows, sums about the same centre so that they add up."""
         return replace(
             self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
         )
@@ -104,7 +104,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def floor(self) -> Tensor:
-        """The least variance of every item that has one, (D,)."""
+        """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
         return self.law.floor(self._items, self.weights)
@@ -115,7 +115,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def centre(self) -> Tensor:
-        """Sums are taken about the overall mean, (P,)."""
+        """Centre of the sums: the overall mean, (P,)."""
         return self.law.centre(self._items) if self.given_centre is None else self.given_centre
 
     @cached_property
@@ -128,7 +128,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     @cached_property
     def _given(self) -> tuple[Tensor, Tensor]:
-        """Covariates that differ, (G, P), and how many rows have each, (G,)."""
+        """Distinct covariates, (G, P), and how many rows have each, (G,)."""
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
@@ -154,7 +154,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
-        """Weights or log-odds, and the components."""
+        """Maximise weights or log-odds, and the components."""
         own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
@@ -172,7 +172,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         )
 
     def first(self, share: Tensor, blank: Params) -> Params:
-        """Parameters to start from, (R, ...), by the distribution's own start.
+        """Starting parameters, (R, ...), by the distribution's own start.
 
         Args:
             share: responsibilities, (R, N, K).
@@ -214,7 +214,7 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
     given_centres: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSetSteps:
-        """Other rows of every data set, (S, N, J), whose sums are taken about the same centres."""
+        """Steps on other rows of every data set, (S, N, J), about the same centres."""
         self.refuse_weights(weights)
         return replace(self, sets=data, given_centres=self._centres)
 

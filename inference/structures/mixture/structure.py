@@ -64,7 +64,7 @@ OTHER_STREAM = 2**61
 
 
 class MixtureStructure(Structure):
-    """A model that offers ``components()``."""
+    """Structure of models that offer ``components()``."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
@@ -155,13 +155,13 @@ class MixtureStructure(Structure):
         return self.steps(problem, 2**18, 1).first(share, blank)
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
-        """Variances at or above their floor, below which the objective of EM is not defined."""
+        """Raise variances to their floor, where the objective of EM is defined."""
         if "dispersion" not in params:
             return params
         return params | {"dispersion": torch.maximum(params["dispersion"], self.floor(problem))}
 
     def floor(self, problem: Problem) -> Tensor:
-        """The least variance of every item that has one, (D,)."""
+        """Least variance of every item that has one, (D,)."""
         return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
@@ -234,7 +234,7 @@ class MixtureStructure(Structure):
 
     @property
     def regresses(self) -> bool:
-        """Dependence of the components on covariates."""
+        """Whether the components depend on covariates."""
         return self.about.covariates is not None and self.about.num_components > 1
 
     @property
@@ -243,7 +243,7 @@ class MixtureStructure(Structure):
 
     @property
     def num_given(self) -> int:
-        """Covariates, the last columns of the data."""
+        """Number of covariates, the last columns of the data."""
         return 0 if self.about.covariates is None else len(self.about.covariates.names)
 
     def observed_sites(self) -> tuple[str, ...]:
@@ -257,14 +257,14 @@ class MixtureStructure(Structure):
         )
 
     def shares(self, params: Params, data: Tensor) -> Tensor:
-        """Chances of the components of every row given its items, ([R], N, K)."""
+        """Posterior probabilities of the components of every row, ([R], N, K)."""
         return (
             self.law.log_densities(params, items_of(self.about, data))
             + log_chances(self.about, params, data)
         ).softmax(-1)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
-        """Items beside the covariates of the data, with their gaps; None where nothing is given."""
+        """Simulate items beside the covariates of the data, with their gaps, or None."""
         about = self.about
         if about.covariates is None:
             return None
@@ -289,7 +289,7 @@ class MixtureStructure(Structure):
         }
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The items alone, for the covariates are given."""
+        """Tables of the items alone; covariates are given."""
         if not self.regresses:
             return super().as_tables(program, values)
         return {
@@ -346,13 +346,13 @@ class MixtureStructure(Structure):
         }
 
     def _renamed(self, name: str, value: Tensor, order: Tensor) -> Tensor:
-        """A parameter (R, ...) under other names of the components."""
+        """Permute the components of a parameter (R, ...)."""
         if name == "coefficients":
             return renamed_coefficients(value, order)
         return value if name in self.law.shared else value[:, order]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Weights without their sum, or coefficients, and what the law counts."""
+        """Number of free parameters: weights less their sum or coefficients, components."""
         own = {
             name: value for name, value in params.items() if name not in ("weights", "coefficients")
         }
@@ -362,7 +362,7 @@ class MixtureStructure(Structure):
         return self.law.num_free(own) + before
 
     def _drawn(self, items: Sequence[str]) -> Sequence[str]:
-        """The names of the items, without those of the covariates where all columns are named."""
+        """Names of the items, without covariates where all columns are named."""
         return (
             items[: self.about.num_items]
             if len(items) == self.about.num_items + self.num_given
@@ -415,7 +415,7 @@ def mixture_noise(
 
 @drawn_together.register(MixtureStructure)
 def _(structure: MixtureStructure, problem: Problem, params: Params, apart: float) -> Params:
-    """M-step from chances mixed with even ones, which keeps the moments of all rows."""
+    """M-step from probabilities mixed with even ones, which keeps all rows' moments."""
     share = (
         apart * structure.shares(params, problem.data)
         + (1 - apart) / structure.about.num_components
@@ -433,7 +433,7 @@ def _(structure: MixtureStructure, problem: Problem, params: Params, apart: floa
 def _(
     structure: MixtureStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
-    """Half of the starts from random rows, for components that lie inside another."""
+    """Starts of one batch, half from random rows, for components inside another."""
     first, second = (
         structure.start(problem, init, num_starts),
         structure.start(problem, "random", num_starts),
@@ -467,7 +467,7 @@ def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params 
 
 @candidate_families.register(MixtureStructure)
 def _(structure: MixtureStructure) -> tuple[Any, ...]:
-    """None where the noise of the components is not known, so that no law could be checked."""
+    """Candidate families for order selection; none where component noise is unknown."""
     return tuple(structure.model.laws()) if structure.law.knows_noise else ()
 
 

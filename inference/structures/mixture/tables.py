@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def most_classes(sizes: Sequence[int]) -> int:
-    """Largest number of classes with no more parameters than the table's free shares.
+    """Largest number of latent classes that a table of answers can determine.
 
     It may still be too many.
 
@@ -18,7 +18,7 @@ def most_classes(sizes: Sequence[int]) -> int:
 
 
 def table_too_small(num_free: int, sizes: Sequence[int]) -> str:
-    """Sentence where a table of answers has too few free shares for a model, or none.
+    """Sentence on a table with fewer free shares than the model's parameters, or none.
 
     ``num_free``: of the model; ``sizes``: categories of each item.
     """

@@ -37,7 +37,7 @@ NEGLIGIBLE = -60.0
 
 @dataclass(frozen=True, eq=False)
 class CauseRows:
-    """Binary rows, equal ones merged.
+    """Binary rows, equal ones merged with weights.
 
     Args:
         ones: (U, J), 1 where an item is one, 0 where it is zero or missing.
@@ -51,7 +51,7 @@ class CauseRows:
 
     @classmethod
     def of(cls, data: Tensor) -> CauseRows:
-        """Rows (N, J) of 0, 1 and NaN as they are, in their order."""
+        """Binary rows (N, J) of 0, 1 and NaN as they are, in their order."""
         missing = data.isnan()
         return cls(
             (data == 1).to(data),
@@ -74,16 +74,16 @@ class CauseRows:
 
     @property
     def num_rows(self) -> float:
-        """N."""
+        """Number of rows, N."""
         return float(self.counts.sum())
 
     def to(self, dtype: torch.dtype) -> CauseRows:
-        """Rows in another dtype."""
+        """Convert the rows to another dtype."""
         seen = None if self.seen is None else self.seen.to(dtype)
         return CauseRows(self.ones.to(dtype), seen, self.counts.to(dtype))
 
     def sample(self, num_rows: int, generator: torch.Generator) -> CauseRows:
-        """At most ``num_rows`` of the rows, drawn without replacement."""
+        """Sample at most ``num_rows`` rows without replacement."""
         index = torch.arange(len(self.counts)).repeat_interleave(self.counts.long().cpu())
         if num_rows >= len(index):
             return self
@@ -112,7 +112,7 @@ class CauseStatistics:
 
 @dataclass(frozen=True, eq=False)
 class CauseSteps(Steps[CauseStatistics]):
-    """EM steps over a set of configurations.
+    """EM steps of a noisy-OR network over a set of configurations.
 
     All 2^m are exact; fewer give a lower bound, and EM of that bound.
 
@@ -168,7 +168,7 @@ class CauseSteps(Steps[CauseStatistics]):
         return log_density.div_(total), (total.log() + peak).squeeze(-1)
 
     def parts(self, num_restarts: int) -> list[slice]:
-        """Slices of the rows that fit into memory."""
+        """Row slices that fit into memory."""
         size = max(1, self.chunk_elements // (num_restarts * self.configurations.shape[-2]))
         return [slice(start, start + size) for start in range(0, len(self.rows.ones), size)]
 
@@ -196,7 +196,7 @@ class CauseSteps(Steps[CauseStatistics]):
 
     @torch.no_grad()
     def m_step(self, statistics: CauseStatistics, params: Params) -> Params:
-        """Parameters that raise the expected log-density; edges that are gone stay gone."""
+        """Maximise the expected log-density; absent edges stay absent."""
         there = params[self.causes.failure] < NO_EDGE
         if bool(there.all()):
             return self._m_step(statistics, params)
@@ -234,7 +234,7 @@ class CauseSteps(Steps[CauseStatistics]):
     def without_unpaid_edges(
         self, statistics: CauseStatistics, params: Params, price: float
     ) -> Tensor:
-        """The edges (m, J) worth their price, for one restart.
+        """Mask of edges (m, J) that are worth their price, for one restart.
 
         One is taken away if the expected complete-data log-density loses less than ``price`` when
         the leak takes over what the edge explained; the log-likelihood then loses no more. Where an

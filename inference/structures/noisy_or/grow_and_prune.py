@@ -53,7 +53,7 @@ FIRST_LEAK = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The data at several sizes, and the moves.
+    """Search over numbers of latents: data at several sizes, and the moves.
 
     Parameters have a leading dim; one model is a batch of one.
 
@@ -100,14 +100,14 @@ class Search:
         return params[self.causes.prior].shape[-1]
 
     def steps(self, rows: CauseRows, configurations: Tensor, num_newton: int) -> CauseSteps:
-        """EM over some configurations."""
+        """EM steps over some configurations."""
         causes = replace(self.causes, num_causes=configurations.shape[-1])
         return CauseSteps(causes, rows, configurations, num_newton, chunk_elements=2**19)
 
     def climb(
         self, steps: CauseSteps, params: Params, num_iterations: int, cap: float | None
     ) -> tuple[Params, Tensor]:
-        """A few EM iterations, and the log-likelihood after them, (R,)."""
+        """Run a few EM iterations; the parameters, and their log-likelihood, (R,)."""
         for _ in range(num_iterations):
             params = steps.m_step(steps.e_step(params)[0], params)
             if cap is not None:
@@ -115,13 +115,13 @@ class Search:
         return params, steps.e_step(params)[1]
 
     def room(self, num_latents: int) -> int:
-        """Number of configurations enumerated for so many latents."""
+        """Number of configurations enumerated for a number of latents."""
         return self.num_configurations * (1 if num_latents <= 8 else 2 if num_latents <= 11 else 4)
 
     def likely(
         self, rows: CauseRows, params: Params, num_configurations: int, screened: int = SCREENED
     ) -> Tensor:
-        """The configurations (C, m) with most of the rows in them; all of them where they are few.
+        """Configurations (C, m) with most of the rows in them; all where they are few.
 
         ``rows``: the rows that vote; ``num_configurations``: at most so many; ``screened``: the
         vote is among so many of largest prior mass.
@@ -145,7 +145,7 @@ class Search:
     # ---------------------------------------------------------------- growing
 
     def empty(self) -> Params:
-        """No latent, a small leak."""
+        """Parameters of no latent, with a small leak."""
         like, items = self.rows.ones, self.causes.num_items
         prior, failure, leak = self.sites()
         return {
@@ -155,7 +155,7 @@ class Search:
         }
 
     def grown(self, params: Params) -> tuple[Params, float]:
-        """Model with one latent more, the best of many proposals, and its log-likelihood."""
+        """Add the best of many proposed latents; the parameters and log-likelihood."""
         prior, failure, leak = self.sites()
         if self.size(params):
             seen = self.likely(self.sample, params, max(1, self.room(self.size(params) + 1) // 2))
@@ -238,7 +238,7 @@ class Search:
     # ---------------------------------------------------------------- pruning
 
     def without(self, params: Params, latent: int) -> Params:
-        """The same model without one latent."""
+        """Parameters without one latent."""
         prior, failure, leak = self.sites()
         kept = [i for i in range(self.size(params)) if i != latent]
         return {
@@ -358,7 +358,7 @@ class GrowAndPrune:
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """As many searches as ``start`` has restarts."""
+        """Run as many searches as ``start`` has restarts."""
         causes = problem.structure.about
         if not isinstance(causes, IndependentCauses):
             raise ValueError(
@@ -434,7 +434,7 @@ class GrowAndPrune:
         return self._polished(search, params, rows, progress)
 
     def _pruned(self, search: Search, params: Params, rows: CauseRows) -> Params:
-        """Without the latents that these rows do not pay for."""
+        """Remove latents that these rows do not pay for."""
         room = search.room(search.size(params))
         steps = search.steps(rows, search.likely(rows, params, room), 1)
         params, score = search.climb(steps, params, 6, None)
@@ -443,7 +443,7 @@ class GrowAndPrune:
     def _grown(
         self, search: Search, state: _State, progress: Progress, store: Checkpoint | None
     ) -> _State:
-        """Growth with a prune whenever it stalls, until it stalls for good."""
+        """Grow with a prune whenever growth stalls, until it stalls for good."""
         sample = search.sample
         limit = min(search.causes.num_causes + SPARE, MAX_BITS)
         if search.size(state.params) and state.score == -math.inf:
@@ -478,7 +478,7 @@ class GrowAndPrune:
     def _polished(
         self, search: Search, params: Params, rows: CauseRows, progress: Progress
     ) -> _Run:
-        """EM on all rows in the data's precision, unpaid edges taken away, and EM again."""
+        """Polish by EM on all rows, removal of unpaid edges, and EM again."""
         causes, like = replace(search.causes, num_causes=search.size(params)), rows.ones
         params = {name: value.to(like) for name, value in params.items()}
         if causes.num_causes <= EXACT:
@@ -512,7 +512,7 @@ class GrowAndPrune:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """Searches under way, as a checkpoint holds them.
+    """Checkpoint of searches under way.
 
     Args:
         restart: the one that runs; before, now: states of the generator when it began, and now.
@@ -531,7 +531,7 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A search that has ended."""
+    """Result of a search that has ended."""
 
     params: Params
     log_likelihood: float
@@ -554,7 +554,7 @@ class _Run:
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor], restart: int) -> _Run:
-        """The inverse of :meth:`tensors`."""
+        """Build a run from :meth:`tensors`."""
         head = f"{restart} params "
         params = {
             name.removeprefix(head): value
@@ -594,7 +594,7 @@ def padded(causes: IndependentCauses, params: Params) -> Params:
 
 
 def _joined(runs: list[_Run]) -> Outcome:
-    """Runs as restarts of one outcome."""
+    """Join runs as restarts of one outcome."""
     longest = max(len(run.objectives) for run in runs)
 
     def filled(values: list[float]) -> list[float]:
@@ -621,7 +621,7 @@ OFTEN, SELDOM = (4, 8)
 
 
 class Polish:
-    r"""EM under way, of one restart.
+    r"""Final EM of one restart, with edge removal.
 
     The objective is the log-posterior less the description length :math:`\frac12 (m + e) \log N` of
     m priors and e edges; at first every latent has an edge to every item.
@@ -639,16 +639,16 @@ class Polish:
 
     @property
     def edge_price(self) -> float:
-        """Half the logarithm of the number of rows."""
+        """Price of an edge: half the logarithm of the number of rows."""
         return 0.5 * math.log(max(2.0, self.steps.rows.num_rows))
 
     @property
     def log_likelihood(self) -> float:
-        """At the parameters; a lower bound where EM is truncated."""
+        """Log-likelihood at the parameters; a lower bound where EM is truncated."""
         return self.likelihoods[-1]
 
     def climb(self, max_iterations: int, tolerance: float) -> None:
-        """EM until the objective gains less than ``tolerance`` of itself."""
+        """Run EM until the objective gains less than ``tolerance`` of itself."""
         causes = self.steps.causes
         if self.steps.edges is None:
             edges = torch.ones(causes.num_causes, causes.num_items)
@@ -661,7 +661,7 @@ class Polish:
             self._climb_exactly(price, max_iterations, tolerance)
 
     def _climb_exactly(self, price: float, max_iterations: int, tolerance: float) -> None:
-        """By extrapolated steps."""
+        """Run exact EM by extrapolated steps."""
         method = EM(max_iterations=max_iterations, tolerance=tolerance, parameter_tolerance=1.0)
         with quiet():  # how far it came is in the outcome
             outcome = method.climb(
@@ -685,7 +685,7 @@ class Polish:
     def _climb_truncated(
         self, steps: TruncatedSteps, price: float, max_iterations: int, tolerance: float
     ) -> None:
-        """By plain steps, each on the configurations that are likely by then."""
+        """Run truncated EM by plain steps, each on the configurations likely by then."""
         first, self.converged = len(self.objectives), False
         for iteration in range(max_iterations + 1):
             if len(self.objectives) < OFTEN or iteration % SELDOM == 0:
@@ -702,7 +702,7 @@ class Polish:
             self.params = steps.m_step(statistics, self.params)
 
     def thin(self) -> bool:
-        """Take away the edges that are not worth their price; whether there were any."""
+        """Remove edges that are not worth their price; whether there were any."""
         statistics = self.steps.e_step(self.params)[0]
         edges = self.steps.without_unpaid_edges(statistics, self.params, self.edge_price)
         before = edges.numel() if self.steps.edges is None else int(self.steps.edges.sum())

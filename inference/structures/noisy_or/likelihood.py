@@ -49,7 +49,7 @@ def log_likelihood_rows(causes: IndependentCauses, data: Tensor, params: Params)
 
 
 def judged_rows(causes: IndependentCauses, data: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-    """Log-likelihoods or lower bounds of the rows (N,), and which are exact, (N,) bool.
+    """Log-likelihoods or lower bounds of rows (N,), and which are exact, (N,) bool.
 
     A bound that is known to lack less than 1e-6 nats counts as exact.
     """
@@ -76,7 +76,7 @@ def total_log_likelihood(
 def total_of_merged(
     causes: IndependentCauses, rows: CauseRows, params: Params
 ) -> tuple[float, float]:
-    """The same of rows of which equal ones are merged."""
+    """Log-likelihood of merged rows, NaN unless exact, and its best lower bound."""
     data = rows.ones if rows.seen is None else rows.ones.masked_fill(rows.seen == 0, torch.nan)
     found, is_exact = judged_rows(causes, data, params)
     total = float(found.to(rows.counts) @ rows.counts)
@@ -98,7 +98,7 @@ def latent_means(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
 
 
 def latent_modes(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """The most probable setting of all latents, (N, m)."""
+    """Most probable setting of all latents, (N, m)."""
     out = (params[causes.prior] > 0.5).to(data).expand(len(data), -1).clone()
     causes, params, there = _reduced(causes, params)
     if causes.num_causes <= MAX_CAUSES:
@@ -155,7 +155,7 @@ def summed_rows(causes: IndependentCauses, rows: CauseRows, params: Params) -> T
 
 
 def _one(params: Params) -> Params:
-    """As a batch of one."""
+    """Parameters as a batch of one."""
     return {name: value.unsqueeze(0) for name, value in params.items()}
 
 
@@ -204,7 +204,7 @@ def _bounded(
 
 
 def _likeliest(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
-    """The likeliest setting found, (N, m)."""
+    """Likeliest setting found, (N, m)."""
     parts = [CauseRows.of(part) for part in data.split(ROWS)]
     if causes.num_causes > MAX_BITS:
         return torch.cat([OpenRows(causes, rows, params).likeliest(1)[:, 0] for rows in parts])
@@ -212,7 +212,7 @@ def _likeliest(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
 
 
 def _settled(causes: IndependentCauses, rows: CauseRows, params: Params) -> TruncatedSteps:
-    """States of every row, exchanged until the bound stands still."""
+    """Truncated states of every row, exchanged until the bound stops rising."""
     steps, bound = TruncatedSteps.open(causes, rows, _one(params)), -torch.inf
     for _ in range(2 * causes.num_causes):  # one flip at a time
         steps = steps.refreshed(_one(params))

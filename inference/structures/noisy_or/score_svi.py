@@ -40,7 +40,7 @@ CHECKPOINT_EVERY = 5  # epochs between two writes
 
 @dataclass(frozen=True)
 class ScoreFunctionSVI:
-    """The engine's settings; see the module.
+    """Score-function variational inference: the engine's settings.
 
     The objective is a one-draw estimate of the ELBO over the last epoch.
 
@@ -80,7 +80,7 @@ class ScoreFunctionSVI:
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
-        """All epochs of every restart from ``start`` (R, ...)."""
+        """Run all epochs of every restart from ``start`` (R, ...)."""
         causes = problem.structure.about
         if not isinstance(causes, IndependentCauses):
             raise ValueError(
@@ -142,7 +142,7 @@ class ScoreFunctionSVI:
 
 @dataclass(frozen=True, eq=False)
 class ScoreFunctionState:
-    """A run on disk.
+    """Checkpoint of a run.
 
     Args:
         values: logits of parameters and guide, with Adam's ``first`` and ``second`` moments, by
@@ -163,7 +163,7 @@ class ScoreFunctionState:
 
 
 class ScoreFunctionRun:
-    """R restarts under way; every restart has its own order of the rows and its own draws.
+    """Run of R restarts, each with its own order of rows and its own draws.
 
     Args:
         settings: the engine's.
@@ -200,7 +200,7 @@ class ScoreFunctionRun:
         ]
 
     def state(self, course: Tensor) -> ScoreFunctionState:
-        """State for a file, from which the run goes on."""
+        """Checkpoint from which the run can be resumed."""
         values, first, second, network = (
             {str(place): value for place, value in enumerate(part)}
             for part in (self.values, self.first, self.second, self.network)
@@ -218,7 +218,7 @@ class ScoreFunctionRun:
         )
 
     def resume(self, saved: ScoreFunctionState) -> Tensor:
-        """Go on from there; the course so far."""
+        """Resume a saved run; the course so far."""
         self.values, self.first, self.second, self.network = (
             list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
         )
@@ -234,7 +234,7 @@ class ScoreFunctionRun:
         ).to(self.data)
 
     def estimates(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Prior (R, m), failure (R, m, J) and leak (R, J), within the library's limits."""
+        """Estimates: prior (R, m), failure (R, m, J), leak (R, J), within their limits."""
         prior, failure, off = (v.sigmoid() for v in self.values[:3])
         limit = PROBABILITY_LIMIT
         return (
@@ -244,7 +244,7 @@ class ScoreFunctionRun:
         )
 
     def epoch(self) -> Tensor:
-        """One pass over the rows; the sum of the signals r, an ELBO estimate, (R,)."""
+        """Run one pass over the rows; the sum of the signals r, an ELBO estimate, (R,)."""
         num = len(self.values[0])
         order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
         total = torch.zeros(num).to(self.data)
@@ -255,7 +255,7 @@ class ScoreFunctionRun:
         return total
 
     def elbo_rows(self, data: Tensor) -> Tensor:
-        """A one-draw estimate of the ELBO of each row, (R, N)."""
+        """ELBO estimate of each row from one draw, (R, N)."""
         rows = data.to(self.data).expand(len(self.values[0]), *data.shape)
         latents = self._draw(rows)
         log_joint, log_guide, _, _ = self._log_densities(rows, latents)
@@ -290,7 +290,7 @@ class ScoreFunctionRun:
         return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
 
     def update(self, rows: Tensor, latents: Tensor) -> Tensor:
-        """One step on rows (R, B, J) and draws (R, B, m); the sum of the signals, (R,)."""
+        """Step on rows (R, B, J) and draws (R, B, m); the sum of the signals, (R,)."""
         size = rows.shape[1]
         prior, failure, off = self.values[:3]
         log_joint, log_guide, on, logits = self._log_densities(rows, latents)

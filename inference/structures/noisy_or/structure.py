@@ -49,7 +49,7 @@ def check_enumerable(num_causes: int, num_rows: int) -> None:
 
 
 class NoisyOrStructure(Structure):
-    """A model that offers ``causes()``."""
+    """Structure of models that offer ``causes()``."""
 
     capabilities = frozenset({Capability.WEIGHTS, Capability.BLOCKS})
 
@@ -63,7 +63,7 @@ class NoisyOrStructure(Structure):
 
     @cached_property
     def causes(self) -> IndependentCauses:
-        """The description."""
+        """Description of the network."""
         described: IndependentCauses = self.model.causes()
         return described
 
@@ -152,7 +152,7 @@ class NoisyOrStructure(Structure):
         return (Labels(causes.latent, lambda params: params[causes.failure], rename),)
 
     def canonical(self, params: Params) -> Params:
-        """Latents by falling prior probability."""
+        """Order latents by falling prior probability."""
         order = params[self.causes.prior].argsort(descending=True, stable=True)
         moved = {name: params[name][order] for name in (self.causes.prior, self.causes.failure)}
         return {**params, **moved}
@@ -194,13 +194,13 @@ def _(structure: NoisyOrStructure, params: Params) -> None:
 
 @can_sum_out.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, program: Program) -> bool:
-    """However many latents there are: see :mod:`inference.structures.noisy_or.likelihood`."""
+    """True: latents can be summed out, however many; see :mod:`.likelihood`."""
     return True
 
 
 @num_possible_free.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, params: Params) -> int:
-    """Every edge of every latent."""
+    """Number of possible edges, one for every latent and item."""
     return sum(value.numel() for value in params.values())
 
 

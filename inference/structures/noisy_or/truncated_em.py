@@ -58,7 +58,7 @@ ELEMENTS = 2**20  # rows times settings times items held at once
 
 
 class OpenRows:
-    """Rows, and the latents that each leaves open.
+    """Rows with the latents that each leaves open.
 
     Args:
         causes: the description.
@@ -167,7 +167,7 @@ PAIRS = 2**15  # of rows and states held at once
 
 @dataclass(frozen=True, eq=False)
 class TruncatedSteps(CauseSteps):
-    """Steps of truncated EM, for one restart.
+    """EM steps of truncated EM, for one restart.
 
     ``configurations`` (C, m) are the distinct states of all rows.
 
@@ -181,7 +181,7 @@ class TruncatedSteps(CauseSteps):
     def begin(
         cls, causes: IndependentCauses, rows: CauseRows, configurations: Tensor, params: Params
     ) -> TruncatedSteps:
-        """Best of some configurations (C, m) for each row, before :meth:`refreshed`."""
+        """Initial states: the best of some configurations (C, m) for each row."""
         steps = CauseSteps(causes, rows, configurations, 1, chunk_elements=2**19)
         eta, logits, log_prior = steps.log_joint(params)
         size, found = min(NUM_STATES, len(configurations)), []
@@ -193,7 +193,7 @@ class TruncatedSteps(CauseSteps):
 
     @classmethod
     def open(cls, causes: IndependentCauses, rows: CauseRows, params: Params) -> TruncatedSteps:
-        """The likeliest settings of the latents that each row leaves open."""
+        """Initial states: the likeliest settings of each row's open latents."""
         opened = OpenRows(
             causes, rows, {name: value[0] for name, value in params.items()}, NUM_OPEN
         )
@@ -234,7 +234,7 @@ class TruncatedSteps(CauseSteps):
         return scores, row, state, there
 
     def log_likelihood_rows(self, params: Params) -> Tensor:
-        """The bound of every merged row, (U,)."""
+        """Lower bound of every merged row, (U,)."""
         return self._scores(params)[0].logsumexp(1)
 
     def posterior(self, params: Params) -> tuple[Tensor, Tensor]:
@@ -277,7 +277,7 @@ class TruncatedSteps(CauseSteps):
 
     @torch.no_grad()
     def refreshed(self, params: Params) -> TruncatedSteps:
-        """Better states: neighbours of each row's best are tried; the bound does not fall."""
+        """Improve the states by neighbours of each row's best; the bound does not fall."""
         size = self.configurations.shape[1]
         bits = 2 ** torch.arange(size, device=self.configurations.device)
         codes = (self.configurations.long() * bits).sum(1)  # (C,)

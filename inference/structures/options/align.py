@@ -91,7 +91,7 @@ def _check_sites(
 def _best_order(
     num_options: int, cost: Callable[[Tensor], float], distance: Callable[[], Tensor]
 ) -> Tensor:
-    """Order of least cost, or beyond seven options the assignment of least distance (new, old)."""
+    """Order of least cost; beyond seven options an assignment of least distance."""
     from scipy.optimize import linear_sum_assignment
 
     if num_options > FEW_OPTIONS:
@@ -102,7 +102,7 @@ def _best_order(
 def policy_error(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], chain: ChainDescription
 ) -> float:
-    """Frobenius norm of the differences of both policies, all entries together; align first."""
+    """Policy error: Frobenius norm of both policies' differences; align first."""
     params, reference = with_high(chain, params), with_high(chain, reference)
     parts = [
         (params[site] - reference[site].to(params[site])).square().sum()
@@ -147,7 +147,7 @@ def align_policies(
 
 
 def _match_units(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> Params:
-    """Hidden units in the order and with the signs of a reference."""
+    """Permute and sign hidden units like those of a reference."""
     into, other = (
         torch.cat([own["hidden_weights"], own["hidden_intercepts"][:, None]], 1)
         for own in (params, target)
@@ -166,7 +166,7 @@ def _match_units(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> 
 
 
 def permute_policy_options(params: Params, order: Tensor) -> Params:
-    """The same distribution with option ``order[i]`` named i."""
+    """Rename option ``order[i]`` to i in the same distribution."""
     out = {
         name: value[order] if name.startswith(("low_", "initial")) else value
         for name, value in params.items()
@@ -204,7 +204,7 @@ RARE = 0.01  # share of the steps below which a group is not worth a word
 
 @dataclass(frozen=True, eq=False)
 class LabelGroups:
-    """States whose options share their names.
+    """Groups of states whose options share their names.
 
     Args:
         group: (S,), the number of the group of each state, the most visited first; states that are
@@ -232,7 +232,7 @@ class LabelGroups:
 
 
 def label_groups(moves: Tensor) -> LabelGroups:
-    """Groups of states from how often each state followed each other one.
+    """Label groups of states from how often each state followed each other one.
 
     Args:
         moves: (S, S), from row to column.
@@ -313,7 +313,7 @@ def _orders(high: np.ndarray, groups: LabelGroups) -> np.ndarray:
 
 
 def _from_first(beside: dict[int, list[int]], num_groups: int) -> list[int]:
-    """Groups in the order in which they are reached from the first, then those that are not."""
+    """Order groups as they are reached from the first, then the unreached ones."""
     reached, queue = dict.fromkeys([0]), [0]
     while queue:
         for other in beside.get(queue.pop(0), ()):

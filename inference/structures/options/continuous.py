@@ -43,7 +43,7 @@ NUM_HALVINGS = 12
 
 
 def _log_softmax(weights: Tensor, design: Tensor) -> Tensor:
-    """(R, G, C - 1, P), (R or 1, n, P) -> (R, n, G, C)."""
+    """Log-softmax of scores: (R, G, C - 1, P), (R or 1, n, P) -> (R, n, G, C)."""
     r, g, c, p = weights.shape
     flat = design @ weights.reshape(r, g * c, p).mT
     return torch.nn.functional.pad(flat.reshape(r, -1, g, c), (1, 0)).log_softmax(-1)
@@ -56,7 +56,7 @@ def _chunks(weights: Tensor, design: Tensor) -> list[slice]:
 
 
 def _value(weights: Tensor, design: Tensor, targets: Tensor, variance: float) -> Tensor:
-    """(R, G)."""
+    """Objective of each regression, (R, G)."""
     total = -weights.square().sum((-2, -1)) / (2 * variance)
     for rows in _chunks(weights, design):
         total = total + (targets[:, rows] * _log_softmax(weights, design[:, rows])).sum((1, 3))
@@ -64,7 +64,7 @@ def _value(weights: Tensor, design: Tensor, targets: Tensor, variance: float) ->
 
 
 def newton_step(weights: Tensor, design: Tensor, targets: Tensor, variance: float) -> Tensor:
-    """Weights whose objective is not below that of ``weights``.
+    """Newton step of a logistic regression whose objective does not fall.
 
     Args:
         weights: (R, G, C - 1, P); class 0 is the reference.
@@ -127,7 +127,7 @@ class PairPosteriors:
 
 @dataclass(frozen=True, eq=False)
 class PolicySteps(Steps[PairPosteriors]):
-    r"""EM for policies that are functions of the state.
+    """EM steps of policies that are functions of the state.
 
     The E-step is one backward pass: a step's matrix times the gradient with respect to it is the
     posterior of the pair of options about it. Given those, each option's low-level policy is a
@@ -169,7 +169,7 @@ class PolicySteps(Steps[PairPosteriors]):
         )
 
     def m_step(self, statistics: PairPosteriors, params: Params) -> Params:
-        """First options by counts, policies by Newton or gradient steps."""
+        """Maximise: first options by counts, policies by Newton or gradient steps."""
         concentration = torch.full_like(params["initial"][0], self.about.concentration)
         new = params | {
             "initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)
@@ -209,7 +209,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """Maximise all weights together; hidden units in coordinates of like curvature."""
+        """Maximise all weights by gradient, hidden units in scaled coordinates."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
@@ -257,13 +257,13 @@ class PolicySteps(Steps[PairPosteriors]):
 
 
 def _units_to(params: Params, factor: Tensor) -> Params:
-    """The weights and the intercept of each hidden unit as L' (weights, intercept)."""
+    """Transform each hidden unit's (weights, intercept) by L'."""
     z = torch.cat([params["hidden_weights"], params["hidden_intercepts"][..., None]], -1) @ factor
     return params | {"hidden_weights": z[..., :-1], "hidden_intercepts": z[..., -1]}
 
 
 def _units_from(params: Params, factor: Tensor | None) -> Params:
-    """The inverse of :func:`_units_to`."""
+    """Invert :func:`_units_to`."""
     if factor is None:
         return params
     z = torch.cat([params["hidden_weights"], params["hidden_intercepts"][..., None]], -1)
@@ -278,7 +278,7 @@ def random_functions(
     num: int,
     seed: int,
 ) -> Params:
-    """Random weights of unit size for standardised features; options that last."""
+    """Random weights of unit size for standardised features, with options that last."""
     generator = torch.Generator().manual_seed(seed)
     centre, spread = states.mean(0), states.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
@@ -302,7 +302,7 @@ def random_functions(
 
 
 class ContinuousOptionsStructure(Structure):
-    """A model that offers ``policy_chain()``."""
+    """Structure of models that offer ``policy_chain()``."""
 
     row_columns = ("sequence", "time")
 
@@ -318,7 +318,7 @@ class ContinuousOptionsStructure(Structure):
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random weights; "spectral": the best of three times as many after 15 iterations."""
+        """Random starts; "spectral": the best of three times as many after 15 iterations."""
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
@@ -358,11 +358,11 @@ class ContinuousOptionsStructure(Structure):
         return permute_policy_options(params, torch.tensor(order, device=intercepts.device))
 
     def num_observations(self, problem: Problem) -> int:
-        """Steps."""
+        """Number of steps."""
         return len(policy_plan_of(problem.data).states)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """Actions along the states of the data, missing where they are."""
+        """Simulate actions along the states of the data, missing where they are."""
         packed = checked(self.model, data)[0]
         with isolated(seed), torch.no_grad():
             one = {name: value[None] for name, value in params.items()}
@@ -380,7 +380,7 @@ class ContinuousOptionsStructure(Structure):
         return {"share of steps with each action": counts / seen}
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """All weights; ``initial`` has one entry less."""
+        """Number of free parameters: all weights, ``initial`` less one."""
         return sum(value.numel() for value in params.values()) - 1
 
     def latent_means(self, program: Program, params: Params) -> Params:
@@ -388,7 +388,7 @@ class ContinuousOptionsStructure(Structure):
         return {"options": smooth(steps_along(self.about, params, program.args[0])).option}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
-        """The most probable path of options, (B, T); -1 after the end."""
+        """Most probable path of options, (B, T); -1 after the end."""
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 
     def recommended(self, problem: Problem) -> Recommendation:

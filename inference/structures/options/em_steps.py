@@ -19,7 +19,7 @@ MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The prior of a site: independent Dirichlet rows.
+    """Prior of a site: independent Dirichlet rows.
 
     Args:
         concentration: in the shape of the site, the rows last.
@@ -37,7 +37,7 @@ class _Rows:
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Summed over all but the leading dim of a value (R, ...)."""
+        """Log-density, summed over all but the leading dim of a value (R, ...)."""
         return self.constant + torch.xlogy(self.concentration - 1, value).flatten(
             -self.num_dims
         ).sum(-1)
@@ -45,7 +45,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Environment:
-    """Environment from the states alone, where no action is missing.
+    """Environment statistics from the states alone, where no action is missing.
 
     Args:
         counts: of every move, (A, S, S).
@@ -60,7 +60,7 @@ class _Environment:
 
 
 def mode(counts: Tensor, concentration: Tensor) -> Tensor:
-    """Rows that maximise counts and prior; the prior's mean where neither says anything."""
+    """Mode of Dirichlet rows under counts and prior; the prior's mean if both are flat."""
     weight = counts + concentration - 1
     total = weight.sum(-1, keepdim=True)
     return torch.where(
@@ -72,7 +72,7 @@ def mode(counts: Tensor, concentration: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class OptionSteps(Steps[Params]):
-    """EM for hidden options: the E-step is one backward pass, the M-step counts over counts.
+    """EM steps of hidden options: counts by one backward pass, tables in closed form.
 
     Where no action is missing, the environment is the same from the first M-step on: what it adds
     is computed once.
@@ -110,7 +110,7 @@ class OptionSteps(Steps[Params]):
 
     @cached_property
     def _environment(self) -> _Environment | None:
-        """None where actions are missing: what they were depends on the policies."""
+        """Environment by the states alone; None where actions are missing."""
         if len(self.plan.gap_state):
             return None
         prior = self._priors[self.chain.environment]
@@ -196,7 +196,7 @@ class OptionSteps(Steps[Params]):
         return EStep(counts, log_likelihood, log_prior)
 
     def m_step(self, statistics: Params, params: Params) -> Params:
-        """Counts over counts."""
+        """Maximise tables: counts over counts."""
         new: Params = {}
         statistics, known = statistics | self._endings(statistics, params), self._environment
         for name, prior in self._priors.items():
@@ -211,7 +211,7 @@ class OptionSteps(Steps[Params]):
         return new
 
     def _endings(self, statistics: Params, params: Params) -> Params:
-        """Expected endings of options (R, S, O, 2), and options chosen then (R, S, O).
+        """Expected endings of options (R, S, O, 2), and choices after them (R, S, O).
 
         Whether an option that is on again had ended first is one more latent: its posterior splits
         the counts of staying.
@@ -231,6 +231,6 @@ class OptionSteps(Steps[Params]):
         }
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> OptionSteps:
-        """Other packed sequences, (B, T, 2)."""
+        """Steps on other packed sequences, (B, T, 2)."""
         self.refuse_weights(weights)
         return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))

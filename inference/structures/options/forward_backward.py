@@ -29,7 +29,7 @@ SHORTEST = 256  # steps of a piece
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """One set of parameters, without names: (S, O), (S, O, A), (S, O, O), (A, S, S)."""
+    """Parameters of one chain, without names: (S, O), (S, O, A), (S, O, O), (A, S, S)."""
 
     initial: Tensor
     low: Tensor
@@ -38,7 +38,7 @@ class Parts:
 
 
 def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
-    """The parameters of a model that describes its chain."""
+    """Parameters of a chain by the model's description."""
     params = with_high(chain, params)
     return Parts(
         *(
@@ -80,22 +80,22 @@ class Along:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """B, T."""
+        """Numbers of sequences and steps, (B, T)."""
         return len(self.lengths), int(self.lengths.max())
 
     @property
     def inside(self) -> np.ndarray:
-        """(B, T), before the ends."""
+        """Mask of steps before the ends, (B, T)."""
         inside: np.ndarray = np.arange(self.shape[1]) < self.lengths[:, None]
         return inside
 
     @property
     def is_last(self) -> np.ndarray:
-        """(P,), the last piece of its sequence."""
+        """Mask of last pieces of their sequences, (P,)."""
         return np.append(self.begin[1:] == 0, True)
 
     def factors(self, step: int) -> np.ndarray:
-        """(P, O, O), of one step of every piece."""
+        """Factors of one step of every piece, (P, O, O)."""
         factors: np.ndarray = self.table[self.words[:, step]]
         return factors
 
@@ -114,7 +114,7 @@ class Along:
         return product, scale
 
     def starts(self) -> np.ndarray:
-        """P(option before the piece | past), (P, O).
+        """Forward probabilities P(option before the piece | past), (P, O).
 
         Before a sequence all is in entry 0, as its first step wants.
         """
@@ -134,7 +134,7 @@ class Along:
         return out
 
     def ends(self) -> np.ndarray:
-        """P(what follows the piece | option at its end), (P, O), the largest entry one.
+        """Backward weights P(what follows the piece | option at its end), (P, O).
 
         Zero where the past rules the option out.
         """
@@ -151,7 +151,7 @@ class Along:
         return out
 
     def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """P(option | past) at every step, (C, P, O), and log-normalisers (C, P).
+        """Forward probabilities at every step, (C, P, O), and log-normalisers (C, P).
 
         Raises:
             ValueError: naming the first step that is impossible.
@@ -175,7 +175,7 @@ class Along:
         return alpha, np.log(scale)
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """(C, P, ...) -> (B, T, ...), zero after the ends."""
+        """Lay out pieces (C, P, ...) by sequence, (B, T, ...), zero after the ends."""
         inside = np.arange(self.words.shape[1]) < (self.lengths[self.row] - self.begin)[:, None]
         return self.at_steps(values.swapaxes(0, 1)[inside])
 
@@ -188,7 +188,7 @@ class Along:
         return out
 
     def pad(self, value: np.ndarray, fill: float) -> Tensor:
-        """(B, T, ...) with ``fill`` after the ends, as wide as the data."""
+        """Pad to (B, T, ...) with ``fill`` after the ends, as wide as the data."""
         if len(self.lengths) > 1:
             value = np.where(self.inside.reshape(self.shape + (1,) * (value.ndim - 2)), value, fill)
         if self.width > self.shape[1]:
@@ -288,7 +288,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class MostProbable:
-    """The most probable path of options.
+    """Most probable path of options.
 
     Args:
         option: (B, T), -1 after the end.
@@ -300,7 +300,7 @@ class MostProbable:
 
 
 def filter_(steps: Along) -> tuple[Tensor, Tensor]:
-    """P(option | past and present) (B, T, O), and log-likelihood (B,) without moves."""
+    """Filtered P(option | past and present) (B, T, O), and log-likelihood (B,)."""
     alpha, log_scale = steps.forward()
     # 0 after the end
     total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))
@@ -349,7 +349,7 @@ def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
 
 
 def viterbi(steps: Along) -> MostProbable:
-    """The most probable path; ties go to the smaller index."""
+    """Most probable path (Viterbi); ties go to the smaller index."""
     (pieces, length), size = steps.words.shape, steps.num_options
     with np.errstate(divide="ignore"):
         log_table = np.log(steps.table)
@@ -408,7 +408,7 @@ def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
 
 
 def predict(steps: Along) -> Tensor:
-    """P(action | this state, everything before), (B, T, A); zero after the end."""
+    """Predictive P(action | this state, everything before), (B, T, A); zero after the end."""
     alpha = steps.by_sequence(steps.forward()[0])
     before = steps.before()
     option = np.empty((*steps.shape, steps.num_options))

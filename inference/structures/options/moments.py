@@ -57,7 +57,7 @@ MAX_ENTRIES = 2**27  # of the table of windows: A^2 S^3 numbers
 
 @dataclass(frozen=True, eq=False)
 class OptionMoments:
-    """Frequencies of windows of three steps, pooled, within sequences.
+    """Moments: frequencies of windows of three steps, pooled, within sequences.
 
     Args:
         windows: (A, S, S, S, A), P(a2, s2, s1, s3, a3): [action, middle state, past state, next
@@ -76,12 +76,12 @@ class OptionMoments:
 
     @property
     def pairs(self) -> np.ndarray:
-        """K, (S, S, A): P(s1, s2, a2) as [s2, s1, a2], of the same windows."""
+        """Pair frequencies K, (S, S, A): P(s1, s2, a2) as [s2, s1, a2]."""
         return self.windows.sum((3, 4)).transpose(1, 2, 0)
 
     @property
     def visits(self) -> np.ndarray:
-        """(S,), P(s2)."""
+        """Visit frequencies P(s2), (S,)."""
         return self.windows.sum((0, 2, 3, 4))
 
     @property
@@ -98,7 +98,7 @@ class OptionMoments:
 def count_moments(
     chunks: Tensor | Iterable[Tensor], num_states: int, num_actions: int, continued: bool = False
 ) -> OptionMoments:
-    """Moments in one pass over data that need not fit into memory.
+    """Count moments in one pass over data that need not fit into memory.
 
     ``chunks``: packed sequences (B, T, 2), or an iterable of them; ``num_states``, ``num_actions``:
     S and A; ``continued``: the chunks are pieces in time of the same B sequences (else every chunk
@@ -157,7 +157,7 @@ def _following(
 
 
 def _add(counts: np.ndarray, codes: np.ndarray) -> None:
-    """Counts of codes, added in place; the table may be much longer than the codes."""
+    """Add counts of codes in place; the table may be much longer than the codes."""
     if len(counts) <= 4 * len(codes):
         counts += np.bincount(codes, minlength=len(counts))
     else:
@@ -185,7 +185,7 @@ START_MIX = 0.01  # share of the uniform distribution in a start: EM never leave
 
 
 class MomentWarning(UserWarning):
-    """Moments could not give a start, or carry little information about the answer."""
+    """Warning: moments give no start, or carry little information."""
 
 
 @shows_briefly
@@ -272,7 +272,7 @@ def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
 
 
 def project_rows(rows: np.ndarray) -> np.ndarray:
-    """The nearest probabilities (Euclidean) to every row, (..., n)."""
+    """Project rows to the nearest probabilities (Euclidean), (..., n)."""
     size = rows.shape[-1]
     descending = -np.sort(-rows, axis=-1)
     excess = (descending.cumsum(-1) - 1) / np.arange(1, size + 1)
@@ -314,7 +314,7 @@ def _real_vectors(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def diagonals(operators: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """(n, A): what each operator does to each shared eigenvector."""
+    """Diagonal of each operator in the shared eigenvectors, (n, A)."""
     inverse = np.linalg.pinv(vectors)
     return np.stack(
         [np.einsum("ij,ji->i", inverse, operator @ vectors) for operator in operators], -1
@@ -322,7 +322,7 @@ def diagonals(operators: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> MomentEstimate:
-    """Policies from one eigenvalue problem a state, matched along a spanning tree.
+    """Policies by one eigenvalue problem a state, matched along a spanning tree.
 
     Args:
         moments: counted, or exact.
@@ -369,7 +369,7 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
 def _operators(
     moments: OptionMoments, s: int, taken: np.ndarray, num_options: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(taken actions, O, O), similar to the diagonal matrices of ``low[s, :, a]``."""
+    """Operators (taken actions, O, O), similar to the diagonals of ``low[s, :, a]``."""
     environment = moments.environment[taken, s]  # (actions, next)
     shared = np.flatnonzero((environment > 0).all(0))
     if not len(shared):
@@ -469,7 +469,7 @@ def diagnose(
     matching: float,
     moved: float,
 ) -> MomentDiagnostics:
-    """The numbers behind the assumptions."""
+    """Diagnostics of the assumptions from their figures."""
     information = float(np.sqrt(moments.num_windows) * np.nanmin(singular_pairs))
     taken = moments.environment.sum(-1) > 0  # (A, S)
     reached = (moments.environment > 0).any(0)  # (S, S)
@@ -498,7 +498,7 @@ TOLERANCE = 1e-3  # log-units of all windows together that an iteration must gai
 def refine_moments(
     moments: OptionMoments, estimate: MomentEstimate, max_iterations: int = 2000
 ) -> MomentEstimate:
-    """Policies by maximum composite likelihood of windows of three steps.
+    """Composite-likelihood estimate of policies from windows of three steps.
 
     Args:
         moments: counted, or exact.
@@ -558,7 +558,7 @@ def refine_moments(
 
 
 def _adder(codes: np.ndarray, size: int) -> csr_matrix:
-    """(size, windows): adds up what belongs to one code."""
+    """Sparse matrix (size, windows) that adds up the windows of each code."""
     from scipy.sparse import csr_matrix
 
     return csr_matrix(
@@ -567,7 +567,7 @@ def _adder(codes: np.ndarray, size: int) -> csr_matrix:
 
 
 def _rows(counts: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Counts as probabilities; rows without any stay."""
+    """Normalise counts to probabilities; rows without any stay."""
     total = counts.sum(-1, keepdims=True)
     out: np.ndarray = np.where(total > 0, counts / np.where(total > 0, total, 1.0), before)
     return out

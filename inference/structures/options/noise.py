@@ -84,7 +84,7 @@ def option_noise(
 
 
 def _halves(inside: np.ndarray) -> np.ndarray:
-    """(B, T) bool: every second sequence, or the later half of a single one."""
+    """Mask (B, T) of every second sequence, or the later half of a single one."""
     rows, steps = inside.shape
     late = np.arange(steps) >= int(inside.sum(1).max()) // 2
     half: np.ndarray = np.broadcast_to(

@@ -62,7 +62,7 @@ NUM_CANDIDATES, SHORT_RUN = (
 
 
 class OptionsStructure(Structure):
-    """A model that offers ``chain()``."""
+    """Structure of models that offer ``chain()``."""
 
     row_columns = ("sequence", "time")
     capabilities = frozenset({Capability.BLOCKS})
@@ -103,7 +103,7 @@ class OptionsStructure(Structure):
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _short_runs(self, plan: ChainPlan, num_kept: int, seed: int) -> Params:
-        """The best of several random starts after a few iterations of EM, best first."""
+        """Short EM runs of several random starts, the best kept, best first."""
         chain = self.model.chain()
         steps = OptionSteps(chain, plan)
         params = random_policies(chain, plan, NUM_CANDIDATES * num_kept, seed)
@@ -135,7 +135,7 @@ class OptionsStructure(Structure):
         return permute_options(chain, params, torch.tensor(order, device=mean.device))
 
     def _label_groups(self, problem: Problem) -> LabelGroups | None:
-        """None where no names can be exchanged in some states alone."""
+        """Label groups of states; None where no names can be exchanged in some alone."""
         return (
             label_groups(problem.summed(partial(_moves, self.about.num_states)))
             if self._are_names_free
@@ -144,7 +144,7 @@ class OptionsStructure(Structure):
 
     @property
     def _are_names_free(self) -> bool:
-        """Free names: neither model nor prior prefers keeping an option to changing it."""
+        """Whether neither model nor prior prefers keeping an option to changing it."""
         chain = self.about
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
@@ -161,7 +161,7 @@ class OptionsStructure(Structure):
         )
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Every row of probabilities has one entry less; ``initial`` is one row.
+        """Number of free parameters: one fewer than entries in each probability row.
 
         Endings of two options say no more than ``high``. With data, parameters of the policies that
         the sequences inform; see :func:`~inference.base.structure.bic_price`.
@@ -241,11 +241,11 @@ class OptionsStructure(Structure):
         ]
 
     def num_observations(self, problem: Problem) -> int:
-        """Steps."""
+        """Number of steps."""
         return int(problem.summed(lambda data, _: (data[..., 0] >= 0).sum()))
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
-        """Sequences as long as those of the data, with actions missing where they are."""
+        """Simulate sequences with the lengths and missing actions of the data."""
         packed = checked(self.model, data)[0]
         parts = parts_of(self.model.chain(), params)
         with isolated(seed), torch.no_grad():
@@ -256,7 +256,7 @@ class OptionsStructure(Structure):
         return {"trajectories": torch.where(packed < 0, packed, torch.stack([state, action], -1))}
 
     def as_tables(self, program: Program, values: Params) -> dict[str, Tensor]:
-        """The share of steps that every sequence spends in each state and on each action."""
+        """Tables of the share of steps in each state and on each action, by sequence."""
         state, action = values["trajectories"].nan_to_num(nan=-1).long().unbind(-1)
         return {
             "share of steps in each state": _shares(state, self.about.num_states),

@@ -169,7 +169,8 @@ def positive(data: Tensor) -> None:
         (mean_of_all, "takes something from all rows together"),
         (
             given_size,
-            "values of shape .200,. were expected, as its law and plates have them, got .64,.",
+            "values of shape .200,. were expected, as its distribution and plates have them, got"
+            " .64,.",
         ),
         (size_by_rows, "the same parameters and latents whatever its rows"),
         (prior_by_rows, "priors that do not depend on the rows"),

@@ -32,7 +32,7 @@ from ppl_models import (
     PoissonFactorization,
     SparseCoding,
 )
-from ppl_models.parts.validation import ConstantColumnWarning
+from ppl_models.data.tables import ConstantColumnWarning
 
 NUM_ROWS = 400
 

@@ -91,7 +91,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "four dims": (np.zeros((1, 1, 1, 2)), "sequence 0: a table"),
     "infinite": ([ONE, np.array([[np.inf, 1.0]])], "infinity"),
     "length": ({"items": np.zeros((2, 3, 2)), "length": [3, 4]}, r"data\['length'\]"),
-    "length zero": ({"items": np.ones((2, 3, 2)), "length": [3, 0]}, "sequence 1 is empty"),
+    "length zero": (
+        {"items": np.ones((2, 3, 2)), "length": [3, 0]},
+        "1 to 3 was expected, got 0 for sequence 1: leave out a sequence",
+    ),
     "keys": ({"items": np.zeros((2, 3, 2)), "lengths": [3, 3]}, "a dict of 'items'"),
     "mixed kinds": ([pd.DataFrame(ONE), TWO], "sequences of one kind"),
     "other columns": (

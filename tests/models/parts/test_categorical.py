@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from ppl_models import Blocks, Categorical, Mixture, Normal, Ordinal, Poisson
-from ppl_models.parts.frames import UnusedLevelWarning
+from ppl_models.data.frames import UnusedLevelWarning
+from ppl_models.data.tables import as_items
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.validation import as_items
 
 F64 = torch.float64
 SIZES = (3, 2, 4)

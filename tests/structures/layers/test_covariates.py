@@ -169,7 +169,7 @@ def test_names_reach_the_summary_arviz_files_and_predictions_of_other_columns(
     assert torch.equal(drawn["items"][:, 8], torch.tensor(frame["age"].to_numpy()))
     with pytest.raises(ValueError, match="covariates, which nothing draws"):
         found.simulate(5)
-    with pytest.raises(ValueError, match="no one law of all rows"):
+    with pytest.raises(ValueError, match="no one distribution for all rows"):
         found.structure.root.distribution(found.params)
 
 

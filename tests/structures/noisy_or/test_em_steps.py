@@ -16,7 +16,7 @@ from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from ppl_models import NoisyOr
-from ppl_models.parts.validation import ConstantColumnWarning
+from ppl_models.data.tables import ConstantColumnWarning
 
 F64 = torch.float64
 CASES = [case for case in noisy_or_cases() if hasattr(case["model"], "causes")]

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from inference import EM, ConvergenceWarning, Fit, GrowAndPrune, fit
 from inference.inspection import recovery, trim
-from inference.inspection.noisy_or import choose_num_latents
 from inference.programs.program import Program
 from inference.structures.noisy_or.em_steps import CauseRows
 from inference.structures.noisy_or.grow_and_prune import Search, used_latents
@@ -110,7 +109,7 @@ def test_several_searches_keep_the_best() -> None:
 
 
 def test_the_number_of_latents_is_chosen() -> None:
-    result = choose_num_latents(NoisyOr(16, 8), small_data(), QUICK)
+    result = trim(fit(NoisyOr(16, 8), small_data(), QUICK, init="random"))
     assert result.model == NoisyOr(16, 5)
     assert recovery(result.params, small_truth()).is_full
     assert result.log_likelihood >= small_fit().log_likelihood - 0.1

@@ -14,9 +14,18 @@ four thirds of that is where small singular values are best cut (Gavish and Dono
 doi:10.1109/TIT.2014.2323359). The number is that of the lenient penalty if the noise of every
 component at it looks as the distribution says, by ACDC's discrepancies against tables simulated and
 fitted again; else no number is right, and cells left out of the fits decide, by the first
-distribution, for it does not reward patches of noise. A climb from the strict choice by tables that
-are drawn from it (:mod:`inference.selection.order_selection.bootstrap_climb`), which takes longer,
-gives a further number.
+distribution, for it does not reward patches of noise.
+
+A climb from the strict choice :math:`K_1`, which takes longer, gives a further number: components
+are added while one gains more than in tables without it. B tables are drawn from the fit of
+:math:`K_1` components and fitted again with :math:`K_1` and with :math:`K_1 + 1`; with :math:`g_0`
+the mean gain in deviance of the superfluous component, and :math:`g(K)` that of the data's K-th,
+
+.. math:: \hat K = \min \{ K \ge K_1 : g(K + 1) < 1.4 \, g_0 \} .
+
+What noise alone gains is taken from these tables and not from the edge of a matrix of unit noise,
+below which it lies where activities are sparse: the parametric bootstrap of a likelihood ratio
+(McLachlan 1987, doi:10.2307/2347790), whose mean is read off instead of a tail, for B is small.
 """
 
 from __future__ import annotations
@@ -26,13 +35,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from inference.acdc.criterion import drawn_like
 from inference.base.structure import Problem, conditional_log_likelihoods
 from inference.fitting.result import Fit
 from inference.programs.program import Params
-from inference.selection.order_selection.bootstrap_climb import STEEPER, climb_from
 from inference.selection.order_selection.counting import (
     CLEAR,
     LARGEST,
@@ -41,6 +51,7 @@ from inference.selection.order_selection.counting import (
     Fits,
     Grid,
     Key,
+    Place,
     counting_of,
     fit_candidates,
     lead_of,
@@ -55,7 +66,7 @@ from inference.selection.order_selection.detectability import (
     smallest_share,
 )
 from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
-from inference.selection.order_selection.result import Climb, HowMany
+from inference.selection.order_selection.result import STEEPER, Climb, HowMany
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.starts import nndsvd
 from inference.structures.factorization.structure import FactorizationStructure
@@ -94,20 +105,12 @@ class CountingTerms(Counting):
         """Return the log-likelihood."""
         return fit.log_likelihood
 
-    def starts(
-        self,
-        problem: Problem,
-        grid: Grid,
-        k: int,
-        smaller: Fit | None,
-        nested: Mapping[int, Fit],
-        num_random: int,
-    ) -> Params:
+    def starts(self, problem: Problem, place: Place) -> Params:
         """Return the first candidate's factors, the smaller fit grown, and random starts."""
-        given = [_factors(nested[k])] if nested else []
-        if smaller is not None:
-            given.append(grown(smaller, grid.table))
-        drawn = problem.structure.start(problem, "spectral", num_random)
+        given = [_factors(place.nested[place.k])] if place.nested else []
+        if place.smaller is not None:
+            given.append(grown(place.smaller, place.grid.table))
+        drawn = problem.structure.start(problem, "spectral", place.num_random)
         assert drawn is not None
         return {
             name: torch.cat([*(start.get(name, value[:1]) for start in given), value])
@@ -229,6 +232,54 @@ def _doubts(
             )
         )
     return doubts
+
+
+def climb_from(
+    grid: Grid, candidate: Candidate, start: int, fits: Mapping[int, Fit], num_random: int
+) -> Climb:
+    """Draw the tables, fit them, and climb.
+
+    Args:
+        grid: the data, the number of tables, and settings of every fit.
+        candidate: whose components are counted.
+        start: number from which to climb.
+        fits: of this candidate, by number.
+        num_random: random starts of each fit of a table.
+    """
+    tables, smaller, gains = [], [], []
+    generator = torch.Generator().manual_seed(grid.seed)
+    for b in range(grid.bootstrap):
+        seed = int(torch.randint(2**31, (1,), generator=generator))
+        table = drawn_like(fits[start], grid.table, seed)
+        drawn = grid.on(table, seed=seed)
+        small = Place(drawn, candidate, start, None, {start: fits[start]}, num_random).fit(seed)
+        large = Place(drawn, candidate, start + 1, small, {}, num_random).best()
+        tables.append(table)
+        smaller.append(small)
+        gains.append(max(0.0, 2 * (large.log_likelihood - small.log_likelihood)))
+        grid.progress.update(b + 1, objective=small.objective, active=grid.bootstrap - b - 1)
+    deviance = {k: -2 * fit_k.log_likelihood for k, fit_k in fits.items()}
+    stop = stop_of(deviance, start, float(np.mean(gains)))
+    return Climb(
+        stop, fits[start], np.array(gains), tuple(tables), tuple(smaller), stop == max(fits)
+    )
+
+
+def stop_of(deviance: Mapping[int, float], start: int, null_gain: float) -> int:
+    """Return the first number whose successor gains less than 1.4 times ``null_gain``.
+
+    Of a grid with gaps, by the mean of the components between.
+
+    Args:
+        deviance: by number.
+        start: one of these numbers.
+        null_gain: mean gain of a superfluous component.
+    """
+    sizes = sorted(k for k in deviance if k >= start)
+    for below, above in zip(sizes, sizes[1:], strict=False):
+        if deviance[below] - deviance[above] < STEEPER * null_gain * (above - below):
+            return below
+    return sizes[-1]
 
 
 def left_out(grid: Grid) -> int:

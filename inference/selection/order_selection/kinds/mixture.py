@@ -40,9 +40,11 @@ from inference.selection.order_selection.counting import (
     Fits,
     Grid,
     Key,
+    Place,
     counting_of,
     finalists,
     lead_of,
+    penalised,
     rows_of,
     status_of,
 )
@@ -107,47 +109,33 @@ class CountingGroups(Counting):
         """Return whether the optimum is proper, and its objective."""
         return not fit.restarts.faults, fit.objective
 
-    def starts(
-        self,
-        problem: Problem,
-        grid: Grid,
-        k: int,
-        smaller: Fit | None,
-        nested: Mapping[int, Fit],
-        num_random: int,
-    ) -> Params:
+    def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by k-means++, merged first candidates, and split components."""
         structure: Any = problem.structure
-        first = more_starts(structure, problem, "spectral", num_random, 0)
+        first = more_starts(structure, problem, "spectral", place.num_random, 0)
         assert first is not None  # both structures have starts
         starts = [first]
-        if nested:
+        if place.nested:
             shares = [
-                merged_by_entropy(shares_of(nested[n], grid.data), k)
-                for n in nested
-                if k <= n <= k + MOST_MERGED
+                merged_by_entropy(shares_of(fit_n, place.grid.data), place.k)
+                for n, fit_n in place.nested.items()
+                if place.k <= n <= place.k + MOST_MERGED
             ]
             starts.append(structure.start_from(problem, torch.stack(shares)))
-        if smaller is not None:
-            starts.append(structure.split_starts(problem, smaller.params))
-        return finalists(problem, starts, grid.method)
+        if place.smaller is not None:
+            starts.append(structure.split_starts(problem, place.smaller.params))
+        return finalists(problem, starts, place.grid.method)
 
     def answer(self, grid: Grid, fits: Fits) -> HowManyGroups:
         """Return the number of components by BIC, or of groups."""
         first = next(iter(fits.values()))
         n = first.num_observations or first.num_rows
-        strict, lenient = (
-            {
-                key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters
-                for key, fit_k in fits.items()
-            }
-            for price in (math.log(n), LENIENT_PRICE)
-        )
+        strict, lenient = penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE)
         proper = {key for key, fit_k in fits.items() if not fit_k.restarts.faults} or set(fits)
         law, k1 = best = min(proper, key=lambda key: (strict[key], key[1]))
-        k2 = min((key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1]))[
-            1
-        ]
+        _, k2 = min(
+            (key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1])
+        )
         misfit, used = misfit_of(fits[best], grid.data, grid.seed)
         shares = {key: shares_of(fit_k, grid.data) for key, fit_k in fits.items()}
         groups = groups_of(shares[best])

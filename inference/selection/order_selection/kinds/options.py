@@ -43,10 +43,12 @@ from inference.selection.order_selection.counting import (
     Fits,
     Grid,
     Key,
+    Place,
     counting_of,
     finalists,
     fit_candidates,
     lead_of,
+    penalised,
     rows_of,
     status_of,
 )
@@ -94,34 +96,20 @@ class CountingOptions(Counting):
                 f" are policies without options, got {len(candidates)} laws"
             )
 
-    def starts(
-        self,
-        problem: Problem,
-        grid: Grid,
-        k: int,
-        smaller: Fit | None,
-        nested: Mapping[int, Fit],
-        num_random: int,
-    ) -> Params:
+    def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by moments, at random, and by options split."""
         structure: Any = problem.structure
-        starts = [structure.start(problem, "spectral", num_random if k > 1 else 1)]
-        if smaller is not None:
-            starts.append(structure.split_starts(problem, smaller.params))
-        return finalists(problem, starts, grid.method)
+        starts = [structure.start(problem, "spectral", place.num_random if place.k > 1 else 1)]
+        if place.smaller is not None:
+            starts.append(structure.split_starts(problem, place.smaller.params))
+        return finalists(problem, starts, place.grid.method)
 
     def answer(self, grid: Grid, fits: Fits) -> HowManyOptions:
         """Return the number of options by three penalties."""
         name, sizes = grid.candidates[0].name, grid.sizes
         packed, _ = checked_as_fitted(fits[name, sizes[0]], grid.data)
         strict = {key: fit_k.bic for key, fit_k in fits.items()}
-        lenient, least = (
-            {
-                key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters
-                for key, fit_k in fits.items()
-            }
-            for price in (LENIENT_PRICE, LEAST_PRICE)
-        )
+        lenient, least = penalised(fits, LENIENT_PRICE), penalised(fits, LEAST_PRICE)
         k1, k2, most = (
             min(values, key=lambda key: (values[key], key))[1]  # noqa: B023
             for values in (strict, lenient, least)
@@ -253,18 +241,13 @@ def markov_policy_bic(
     before = torch.zeros_like(state)  # 0: the first step
     if memory is not None:
         before[:, 1:] = (action if memory == "action" else state)[:, :-1] + 1
-    rows, place = torch.unique(
-        (before * num_states + state)[present], return_inverse=True
-    )  # those that are seen, R
-    counts = (
-        torch.bincount(place * num_actions + action[present], minlength=len(rows) * num_actions)
-        .double()
-        .reshape(-1, num_actions)
-    )
-    total = counts.sum(-1)
-    log_likelihood = (
-        torch.special.xlogy(counts, counts).sum() - torch.special.xlogy(total, total).sum()
-    )
+    # those that are seen, R
+    rows, place = torch.unique((before * num_states + state)[present], return_inverse=True)
+    entry = place * num_actions + action[present]
+    counts = torch.bincount(entry, minlength=len(rows) * num_actions).double()
+    counts = counts.reshape(-1, num_actions)
+    total, xlogy = counts.sum(-1), torch.special.xlogy
+    log_likelihood = xlogy(counts, counts).sum() - xlogy(total, total).sum()
     return float(-2 * log_likelihood + (num_actions - 1) * total.log().sum())
 
 
@@ -315,12 +298,9 @@ def better_held_out(held: Mapping[int, Tensor], chosen: int) -> int | None:
         return None
     best = max(means, key=means.__getitem__)
     difference = held[best] - held[chosen]
-    difference = difference[difference.isfinite()]
-    error = (
-        float(difference.std()) / math.sqrt(max(len(difference), 1))
-        if len(difference) > 1
-        else math.inf
-    )
+    difference, error = difference[difference.isfinite()], math.inf
+    if len(difference) > 1:
+        error = float(difference.std()) / math.sqrt(len(difference))
     return best if best != chosen and float(difference.mean()) > BETTER * error else None
 
 

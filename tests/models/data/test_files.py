@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppl_models.data.files import read_texts
 from ppl_models.datasets import read_table
-from ppl_models.datasets.files import read_texts
 
 VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
 
@@ -422,7 +422,7 @@ def test_texts(tmp_path, ending):
 
 def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
     for content, words in (
-        ("a,b\n1\n", "row 0 has 1 entries"),
+        ("a,b\n1\n", "line 2 has 1 entries"),
         ("a,a\n1,2\n", "two columns are named 'a'"),
         ("a,b\n", "at least one row"),
         ("", "is empty"),
@@ -434,3 +434,28 @@ def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
         assert str(error.value).startswith(str(tmp_path))
     with pytest.raises(ValueError, match="texts are read from files ending in"):
         read_texts(tmp_path / "data.npy")
+
+
+@pytest.mark.parametrize("entry", ['"1"2', '1"2"', "nan(1)", "1_0", "0x1"])
+def test_entries_that_a_csv_reader_might_take_for_a_number_are_refused(tmp_path, entry):
+    """Arrow alone reads the first as 12, and a NaN with a payload; Python alone reads 1_0."""
+    (tmp_path / "data.csv").write_text(f"a,b\n1,2\n3,{entry}\n")
+    with pytest.raises(ValueError, match="line 3"):
+        read_table(tmp_path / "data.csv")
+
+
+def test_a_row_that_holds_its_name_alone_is_refused(tmp_path):
+    """Failed before: the row was dropped."""
+    (tmp_path / "data.csv").write_text("item,add\none,1\ntwo\nthree,0\n")
+    with pytest.raises(ValueError, match="line 3 has 1 entries, where 2 were expected"):
+        read_table(tmp_path / "data.csv", row_names=True)
+
+
+def test_numbers_are_those_that_python_reads(tmp_path):
+    rng = random.Random(1)
+    texts = [repr(rng.uniform(-1, 1) * 10.0 ** rng.randrange(-310, 300)) for _ in range(2000)]
+    texts += ["+4", ".5", "5.", "1E5", "-0", "1e400", "4.9e-324", "-inf", "Infinity", "١٢", "-nan"]
+    for extra in ([], ["\t7 "]):  # the second goes through Python's own numbers
+        (tmp_path / "data.csv").write_text("\n".join(["x", *texts, *extra]), encoding="utf-8")
+        values = read_table(tmp_path / "data.csv").values[:, 0]
+        np.testing.assert_array_equal(values, [float(text) for text in texts + extra])

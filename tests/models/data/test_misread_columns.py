@@ -10,7 +10,7 @@ import pytest
 from support.odd_columns import LABELS, NUMBERS, ORDINARY, REFUSED, some_rows
 
 from ppl_models import Blocks, Categorical, Covariates, Ordinal
-from ppl_models.parts.validation import CodesWarning, as_items, as_table
+from ppl_models.data.tables import CodesWarning, as_items, as_table
 
 SEEDS = range(40)
 

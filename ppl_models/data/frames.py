@@ -45,24 +45,29 @@ OWN = (
 
 
 class UnusedLevelWarning(UserWarning):
-    """A category that a column may hold, and that no row has: nothing can be learned of it."""
+    """Warning: a category of a column occurs in no row, so nothing is learned of it."""
 
 
 def as_frame(data: Any) -> Any:
-    """A data frame of another library as one of pandas; all other data as they are.
+    """Convert a data frame of another library to pandas; all other data as they are.
 
     Raises:
         ValueError: for two columns of one name, or a frame that has not been computed yet.
     """
     if type(data).__module__.partition(".")[0] not in OWN and hasattr(type(data), "columns"):
         data = _as_pandas(data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if is_frame(data):
         column_names(data)
     return data
 
 
+def is_frame(data: Any) -> bool:
+    """Data frame test: named columns of equal length."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
 def column_names(frame: Any) -> tuple[str, ...]:
-    """The names of a frame's columns.
+    """Names of a frame's columns.
 
     Raises:
         ValueError: naming a name that two columns have.
@@ -81,7 +86,7 @@ def row_of(data: Any, row: int) -> str:
 
 
 def holds_texts(column: Any) -> bool:
-    """Text column test; objects that are all numbers, or missing, are none."""
+    """Whether a column holds texts; objects that are all numbers, or missing, do not."""
     import pandas as pd
 
     if pd.api.types.is_object_dtype(column):
@@ -138,8 +143,8 @@ def kind_of_column(column: Any) -> str:
     """Kind of a pandas column: "categorical", "bernoulli", "poisson" or "normal".
 
     Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of
-    Poisson laws, a variance of at least their mean (ages and ratings do not); all other numbers are
-    measurements.
+    Poisson distributions, a variance of at least their mean (ages and ratings do not); all other
+    numbers are measurements.
 
     Raises:
         ValueError: for texts that stand for numbers, as :func:`check_texts`.
@@ -209,7 +214,7 @@ def levels_of_frame(
     if isinstance(max_levels, bool) or not isinstance(max_levels, int) or max_levels < 1:
         raise ValueError(f"{owner}: max_levels must be a positive integer, got {max_levels!r}")
     frame = as_frame(data)
-    if not (hasattr(frame, "columns") and hasattr(frame, "to_numpy")):
+    if not is_frame(frame):
         raise ValueError(
             f"{owner}: a data frame was expected, got {type(data).__name__}; of arrays, give"
             " num_categories"
@@ -267,7 +272,7 @@ def _levels_of(
 
 
 def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") -> Any:
-    """Data with categories as codes 0, 1, ...
+    """Encode categories as codes 0, 1, ...
 
     Of a data frame, or an array of text; tensors and arrays of numbers hold codes, and are as they
     were.
@@ -283,11 +288,7 @@ def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") ->
     data = as_frame(data)
     if isinstance(data, np.ndarray | list | tuple) and names:
         data = _text_as_frame(data)
-    if (
-        not names
-        or not (hasattr(data, "columns") and hasattr(data, "to_numpy"))
-        or len(data.columns) <= max(names)
-    ):
+    if not names or not is_frame(data) or len(data.columns) <= max(names):
         return data
     import pandas as pd
 
@@ -329,11 +330,11 @@ def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:
                 f"{where}: level {label!r} is unknown to the model, whose levels are {known}{hint}"
             )
         of_value[i] = place[label]
-    return of_value[codes]
+    return np.asarray(of_value[codes])
 
 
 def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
-    """Every entry as the place of its value among the different ones, -1 where it is missing."""
+    """Encode entries by the position of their value among distinct ones, -1 if missing."""
     import pandas as pd
 
     try:
@@ -346,7 +347,7 @@ def _factors(column: Any, where: str) -> tuple[np.ndarray, list[Any]]:
 
 
 def _label(value: Any, where: str) -> str:
-    """Level name; of whole numbers without a point.
+    """Name of a level; of whole numbers without a point.
 
     A column with missing entries holds 1.0 for 1.
     """

@@ -1,21 +1,26 @@
-"""Tables of numbers from files; nothing in a file is ever executed (no pickle)."""
+"""Tables and sequences from files; nothing in a file is ever executed (no pickle)."""
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
+import itertools
 import zipfile
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
-from ppl_models.parts.frames import misread_numbers
+from ppl_models.data.frames import misread_numbers
+from ppl_models.data.sequences import COLUMNS, as_trajectories
+from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import EXACT, inexact
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +34,9 @@ MOST_NAMED = 12
 TAB = "\t"
 SEPARATORS = {".csv": ",", ".tsv": TAB}
 COLUMNAR = (".parquet", ".arrow", ".feather")
+ARRAYS = (".npy", ".npz")
+ENDINGS = (*SEPARATORS, *COLUMNAR, *ARRAYS)
+BLOCK = 2**26  # bytes of a csv file, of which no line has more
 SHEETS = (".xls", ".xlsx", ".ods")
 KINDS = {",": "comma-separated text", TAB: "tab-separated text"}
 FORMULA = tuple("=+-@\t\r\n")  # what a formula begins with in a spreadsheet
@@ -39,7 +47,7 @@ NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers with column names.
+    """Table of numbers with column names.
 
     Args:
         values: (N, J) float64; NaN where an entry is missing.
@@ -53,7 +61,7 @@ class Table:
 
 
 class EntryError(ValueError):
-    """An entry that is no number, where the file itself is sound."""
+    """Error: an entry is no number, where the file itself is sound."""
 
 
 def read_table(
@@ -93,22 +101,31 @@ def read_table(
     """
     file, key = _split_key(str(path))
     ending = _ending_of(file)
-    if ending not in _READERS:
+    if ending not in ENDINGS:
         raise ValueError(
-            f"{file}: a file ending in {', '.join(_READERS)} was expected, got"
+            f"{file}: a file ending in {', '.join(ENDINGS)} was expected, got"
             f" {ending or 'no ending'!r}{'; save the sheet as csv' if ending in SHEETS else ''}"
         )
     if columns is not None and not columns:
         raise ValueError(f"{file}: at least one column was expected to be asked for, got none")
+    labels = None
     try:
         _check_file(file)
-        labels = None
-        if row_names and ending in SEPARATORS:
-            separator = SEPARATORS[ending]
-            text, labels = _without_labels(file, _read_text(file, separator), separator)
-            values, names = _read_lines(file, text, separator, columns)
+        if ending in ARRAYS:
+            values = _array(file, ending, key)
+            names = tuple(map(str, range(values.shape[1]))) if values.ndim == 2 else ()
+            if columns is not None and names:
+                values = values[:, _places(file, names, columns)]
         else:
-            values, names = _READERS[ending](file, key, columns)
+            begin = None
+            if ending in SEPARATORS:
+                table, labels, begin = _read_lines(file, row_names)
+            else:
+                table = _arrow_table(file)
+            names = tuple(table.column_names)
+            places = range(len(names)) if columns is None else _places(file, names, columns)
+            parts = [_numbers(file, names[j], table.column(j), begin) for j in places]
+            values = np.stack(parts, 1) if parts else np.empty((table.num_rows, 0))
     except Exception as error:
         raise _in_one_line(file, error) from error
     if values.ndim != 2:
@@ -116,13 +133,14 @@ def read_table(
             f"{file}: a table (rows, items) was expected, got an array of shape {values.shape}"
         )
     if 0 in values.shape:
-        raise ValueError(
-            f"{file}: at least one row and one column were expected, got {values.shape[0]} x"
-            f" {values.shape[1]}"
-        )
-    names = names or tuple(str(j) for j in range(values.shape[1]))
+        raise ValueError(_too_few(file, *values.shape))
+    names = names if columns is None else tuple(columns)
     _check_names(file, names)
     return Table(values, names, labels)
+
+
+def _too_few(file: Path, num_rows: int, num_columns: int) -> str:
+    return f"{file}: at least one row and one column were expected, got {num_rows} x {num_columns}"
 
 
 def read_texts(
@@ -149,45 +167,23 @@ def read_texts(
         )
     try:
         _check_file(file)
-        if ending in COLUMNAR:
-            table = _arrow_table(file)
-            names = tuple(table.column_names)
-            lines: list[list[str]] = [
-                ["" if value is None else str(value) for value in row.values()]
-                for row in table.to_pylist()
-            ]
-        else:
-            separator = SEPARATORS[ending]
-            head, *lines = [
-                line
-                for line in csv.reader(
-                    io.StringIO(_read_text(file, separator), newline=""),
-                    delimiter=separator,
-                    strict=True,
-                )
-                if line
-            ] or [[]]
-            names = tuple(own_text(name.strip()) for name in head)
-            _check_separator(file, names, separator)
-            for number, line in enumerate(lines):
-                if len(line) != len(names):
-                    raise ValueError(
-                        f"{file}: row {number} has {len(line)} entries, where {len(names)} were"
-                        " expected as in the first line"
-                    )
+        table = _arrow_table(file) if ending in COLUMNAR else _read_lines(file, is_named=True)[0]
     except Exception as error:
         raise _in_one_line(file, error) from error
+    names = tuple(table.column_names)
     _check_names(file, names)
-    if not names or not lines:
-        raise ValueError(
-            f"{file}: at least one row and one column were expected, got {len(lines)} x"
-            f" {len(names)}"
-        )
+    if 0 in table.shape:
+        raise ValueError(_too_few(file, *table.shape))
     chosen = names if columns is None else tuple(columns)
     return {
-        name: [None if line[j].strip() in MISSING else own_text(line[j].strip()) for line in lines]
+        name: [_text(entry) for entry in table.column(j).to_pylist()]
         for name, j in zip(chosen, _places(file, names, chosen), strict=True)
     }
+
+
+def _text(entry: Any) -> str | None:
+    text = "" if entry is None else str(entry).strip()
+    return None if text in MISSING else own_text(text)
 
 
 def inexact_entry(entry: str) -> str:
@@ -201,7 +197,7 @@ def inexact_entry(entry: str) -> str:
 
 
 def is_number(entry: str) -> bool:
-    """Number test of an entry of a text file."""
+    """Whether an entry of a text file is a number."""
     try:
         _float(entry)
     except ValueError:
@@ -217,7 +213,7 @@ def as_text(entry: Any) -> Any:
 
 
 def own_text(entry: Any) -> Any:
-    """The text that :func:`as_text` wrote so; any other entry as it is."""
+    """Restore a text that :func:`as_text` wrote; any other entry as it is."""
     if isinstance(entry, str) and entry.startswith(QUOTE) and as_text(entry[1:]) == entry:
         return entry[1:]
     return entry
@@ -239,7 +235,7 @@ def to_csv(table: pd.DataFrame, file: Any, header: bool = True) -> None:
 
 
 def own_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """A table that was read, with its names and entries as they were before :func:`to_csv`."""
+    """Restore a table's names and entries as they were before :func:`to_csv`."""
     return _mapped(table, own_text)
 
 
@@ -252,7 +248,7 @@ def _mapped(table: pd.DataFrame, function: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def _texts(table: pd.DataFrame) -> list[int]:
-    """Places of the columns that are no numbers."""
+    """Positions of the columns that are no numbers."""
     import pandas as pd
 
     return [j for j, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
@@ -288,10 +284,11 @@ def _split_key(path: str) -> tuple[Path, str | None]:
 
 def _places(file: Path, names: Sequence[str], columns: Sequence[str]) -> list[int]:
     """Positions of the columns that are asked for."""
-    shown = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
     for j, name in enumerate(columns):
         if name not in names:
-            raise ValueError(f"{file}: no column is named {name!r}; the columns are {shown}")
+            raise ValueError(
+                f"{file}: no column is named {name!r}; the columns are {quoted(names, MOST_NAMED)}"
+            )
         if name in columns[:j] or names.count(name) > 1:
             is_repeated = names.count(name) > 1
             words = "two columns are named" if is_repeated else "one column was asked for twice,"
@@ -329,10 +326,10 @@ def _other_kind(file: Path, expected: str) -> ValueError:
 # Text
 
 
-def _read_text(file: Path, separator: str) -> str:
+def _text_of(file: Path) -> str:
     content = file.read_bytes()
     if b"\x00" in content or content.startswith((NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, b"\x1f\x8b")):
-        raise _other_kind(file, KINDS[separator])
+        raise _other_kind(file, KINDS[SEPARATORS[file.suffix.lower()]])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -341,98 +338,82 @@ def _read_text(file: Path, separator: str) -> str:
         ) from error
 
 
-def _without_labels(file: Path, text: str, separator: str) -> tuple[str, tuple[str, ...] | None]:
-    """Separate row names, or row numbers, from the text of a table.
-
-    The text comes back as it is where there are none.
-    """
-    try:
-        lines = [
-            line
-            for line in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-            if line
-        ]
-    except csv.Error:
-        return text, None  # said where it is read
-    if not lines or len(lines[0]) < 2:
-        return text, None
-    firsts = [line[0].strip() for line in (lines if _header(lines[0][1:]) is None else lines[1:])]
-    counts = len(firsts) >= 3 and any(
-        firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1)
-    )
-    if not counts and all(first in MISSING or is_number(first) for first in firsts):
-        return text, None
-    for j, name in enumerate(firsts):
-        if not name or name in firsts[:j]:
-            raise ValueError(
-                f"{file}: row {j} is named {name!r}; a name of its own was expected for each"
-            )
-    without = io.StringIO(newline="")
-    csv.writer(without, delimiter=separator).writerows(line[1:] for line in lines)
-    return without.getvalue(), None if counts else tuple(firsts)
-
-
-def _read_lines(
-    file: Path, text: str, separator: str, columns: Sequence[str] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Number in the file and entries of each line that has some; strict about quotes and widths."""
+    separator, width = SEPARATORS[file.suffix.lower()], 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    convert = (
-        float if "_" not in text.partition("\n")[2] else _float
-    )  # float() would read 1_0 as ten
-    names: tuple[str, ...] | None = None
-    width, kept, places, numbers = 0, 0, None, array("d")
     try:
-        for row in reader:
-            if not row:
-                continue
-            if not width:
-                width = kept = len(row)
-                names = head = _header(row)
-                if head is not None:
-                    _check_separator(file, head, separator)
-                if columns is not None:
-                    places, kept, names = (
-                        _places(file, head or tuple(map(str, range(width))), columns),
-                        len(columns),
-                        tuple(columns),
-                    )
-                if head is not None:
-                    continue
-            if len(row) != width:
+        for line in reader:
+            width = width or len(line)
+            if line and len(line) != width:
                 raise ValueError(
-                    f"{file}: line {reader.line_num} has {len(row)} entries, where {width} were"
+                    f"{file}: line {reader.line_num} has {len(line)} entries, where {width} were"
                     " expected as in the first line"
                 )
-            entries = row if places is None else [row[j] for j in places]
-            try:
-                numbers.extend(map(convert, entries))
-            except ValueError:  # a missing entry, or no number; those before it were appended
-                del numbers[len(numbers) // kept * kept :]
-                where = (len(numbers) // kept, reader.line_num)
-                numbers.extend(
-                    _parse(file, names, j, entry, where) for j, entry in enumerate(entries)
-                )
+            if line:
+                yield reader.line_num, line
     except csv.Error as error:
         raise ValueError(
             f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}"
         ) from error
-    if not width:
+
+
+def _read_lines(
+    file: Path, row_names: bool = False, is_named: bool = False
+) -> tuple[pa.Table, tuple[str, ...] | None, int]:
+    """Read the entries of a csv or tsv file as texts.
+
+    Args:
+        file: the file.
+        row_names: whether to separate row names, or row numbers, in the first column.
+        is_named: whether the first line holds names whatever they are.
+
+    Returns:
+        The table; row names, if any; and the number of lines of names, 0 or 1.
+    """
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    separator, text = SEPARATORS[file.suffix.lower()], _text_of(file)
+    _, line = next(_lines(file, text), (0, []))
+    if not line:
         raise ValueError(f"{file}: the file holds no line with an entry")
-    values = np.frombuffer(numbers, dtype=np.float64).reshape(-1, kept)
-    large = np.argwhere(np.abs(values) > EXACT)
-    if len(large):
-        lines = [
-            row
-            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-            if row
-        ][-len(values) :]
-        for place, j in large.tolist():
-            words = inexact_entry(lines[place][j if places is None else places[j]])
-            if words:
-                raise EntryError(
-                    f"{file}: column {repr(names[j]) if names else j}, row {place}: {words}"
-                )
-    return values, names or ()
+    _check_separator(file, _header(line, is_named) or (), separator)
+    if '"' in text:  # Arrow takes "1"2 for 12
+        collections.deque(_lines(file, text), 0)
+    places = [str(j) for j in range(len(line))]
+    try:
+        table = arrow_csv.read_csv(
+            pa.py_buffer(text.encode()),
+            arrow_csv.ReadOptions(column_names=places, block_size=BLOCK),
+            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(places, pa.string())),
+        )
+    except pa.ArrowInvalid:
+        collections.deque(_lines(file, text), 0)  # says which line
+        raise
+    labels: tuple[str, ...] | None = None
+    if row_names and len(line) > 1:
+        begin = int(_header(line[1:]) is not None)
+        firsts = [entry.strip() for entry in table.column(0).to_pylist()[begin:]]
+        counts = len(firsts) >= 3 and any(
+            firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1)
+        )
+        if counts or not all(first in MISSING or is_number(first) for first in firsts):
+            for j, name in enumerate(firsts):
+                if not name or name in firsts[:j]:
+                    raise ValueError(
+                        f"{file}: row {j} is named {name!r}; a name of its own was expected for"
+                        " each"
+                    )
+            table, line, labels = table.remove_column(0), line[1:], tuple(firsts)
+            labels = None if counts else labels
+    head = _header(line, is_named)
+    if head is not None:
+        table = table.slice(1).rename_columns(list(head))
+    else:
+        table = table.rename_columns(places[: len(line)])
+    return table, labels, int(head is not None)
 
 
 def _float(entry: str) -> float:
@@ -441,11 +422,13 @@ def _float(entry: str) -> float:
     return float(entry)
 
 
-def _header(row: list[str]) -> tuple[str, ...] | None:
+def _header(row: list[str], is_named: bool = False) -> tuple[str, ...] | None:
     """The column names, or None where the row holds data."""
     names = tuple(own_text(entry.strip()) for entry in row)
-    if not all(name in MISSING or is_number(name) for name in names) or not any(
-        map(is_number, names)
+    if (
+        is_named
+        or not all(name in MISSING or is_number(name) for name in names)
+        or not any(map(is_number, names))
     ):
         return names
     counting = [tuple(str(j + start) for j in range(len(names))) for start in (0, 1)]
@@ -469,27 +452,11 @@ def _check_separator(file: Path, names: tuple[str, ...], separator: str) -> None
                 )
 
 
-def _parse(
-    file: Path, names: tuple[str, ...] | None, column: int, entry: str, where: tuple[int, int]
-) -> float:
-    stripped = entry.strip()
-    if stripped in MISSING:
-        return float("nan")
-    try:
-        return _float(stripped)
-    except ValueError:
-        name = repr(names[column]) if names else str(column)
-        raise EntryError(
-            f"{file}: column {name}, row {where[0]} (line {where[1]}): a number was expected, got "
-            f"{misread_numbers([stripped]) or repr(entry)}"
-        ) from None
-
-
 # Arrays
 
 
 def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarray:
-    """A boolean, integer or floating array as float64."""
+    """Convert a boolean, integer or floating array to float64."""
     if values.dtype.kind not in "biuf":
         kinds = {
             "U": "strings",
@@ -509,59 +476,38 @@ def _as_numbers(file: Path, values: np.ndarray, what: str = "array") -> np.ndarr
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _chosen(
-    file: Path, values: np.ndarray, columns: Sequence[str] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The columns of an array, which have no names but their numbers."""
-    if columns is None or values.ndim != 2:
-        return values, ()
-    return values[:, _places(file, tuple(map(str, range(values.shape[1]))), columns)], tuple(
-        columns
-    )
-
-
-def _read_npy(
-    file: Path, key: str | None, columns: Sequence[str] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def _array(file: Path, ending: str, key: str | None) -> np.ndarray:
+    """The array of an npy file, or that of an npz file which ``key`` names."""
+    is_archive = ending == ".npz"
     with file.open("rb") as stream:
-        if not stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
-            raise _other_kind(file, "npy")
+        begins_well = stream.read(len(NPY_MAGIC)) == NPY_MAGIC
+    if not (zipfile.is_zipfile(file) if is_archive else begins_well):
+        raise _other_kind(file, ending[1:])
+    what = "array"
     try:
         with file.open("rb") as stream:
             values = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{file}: {_without_pickle(error)}") from error
-    values, names = _chosen(file, values, columns)
-    return _as_numbers(file, values), names
-
-
-def _read_npz(
-    file: Path, key: str | None, columns: Sequence[str] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    if not zipfile.is_zipfile(file):
-        raise _other_kind(file, "npz")
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            names = archive.files
-            listed = ", ".join(names) or "none"
-            if key is None and len(names) != 1:
-                raise ValueError(
-                    f"one array was expected, got {len(names)}: {listed}; name one by {file}:NAME"
-                )
-            if key is not None and key not in names:
-                raise ValueError(f"no array is named {key!r}; there are: {listed}")
-            chosen = key if key is not None else names[0]
-            values = archive[chosen]
+            if is_archive:
+                names = values.files
+                listed = ", ".join(names) or "none"
+                if key is None and len(names) != 1:
+                    raise ValueError(
+                        f"one array was expected, got {len(names)}: {listed}; name one by"
+                        f" {file}:NAME"
+                    )
+                if key is not None and key not in names:
+                    raise ValueError(f"no array is named {key!r}; there are: {listed}")
+                key = names[0] if key is None else key
+                values, what = values[key], f"array {key!r}"
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(f"{file}: {_without_pickle(error)}") from error
     if not isinstance(values, np.ndarray):
-        raise ValueError(f"{file}: {chosen!r} is no numpy array")
-    values, names = _chosen(file, values, columns)
-    return _as_numbers(file, values, f"array {chosen!r}"), names
+        raise ValueError(f"{file}: {key!r} is no numpy array")
+    return _as_numbers(file, values, what)
 
 
 def _without_pickle(error: Exception) -> str:
-    """Numpy's complaint in words that do not invite to allow pickle."""
+    """Error message of Numpy in words that do not invite to allow pickle."""
     if "allow_pickle" in str(error):
         return (
             "the array holds Python objects; they are not read, for reading them can run code. Save"
@@ -574,11 +520,11 @@ def _without_pickle(error: Exception) -> str:
 
 
 def holds_parquet(file: Path) -> bool:
-    """Folder of parquet files, which together are one table."""
+    """Whether a folder holds parquet files, which together are one table."""
     try:
         return (
             file.is_dir()
-            and file.suffix.lower() not in _READERS
+            and file.suffix.lower() not in ENDINGS
             and next(file.glob("**/*.parquet"), None) is not None
         )
     except OSError:  # a path that is none
@@ -617,23 +563,19 @@ def _arrow_table(file: Path) -> pa.Table:
     return table.select([j for j, name in enumerate(table.column_names) if name not in index])
 
 
-def _read_parquet(
-    file: Path, key: str | None, columns: Sequence[str] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    table = _arrow_table(file)
-    kept, names = list(range(table.num_columns)), tuple(table.column_names)
-    if columns is not None:
-        kept, names = [kept[j] for j in _places(file, names, columns)], tuple(columns)
-    values = [
-        _arrow_numbers(file, name, table.column(j)) for j, name in zip(kept, names, strict=True)
-    ]
-    return np.stack(values, axis=1) if values else np.empty((table.num_rows, 0)), names
+def _numbers(file: Path, name: str, column: pa.ChunkedArray, begin: int | None) -> np.ndarray:
+    """A column as float64, NaN where missing.
 
-
-def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
+    Args:
+        file: the file; name: of the column.
+        column: numbers, booleans, or the texts of a csv file.
+        begin: lines of names before the texts; None of other files.
+    """
     import pyarrow as pa
 
     kind = column.type
+    if begin is not None:
+        return _parsed(file, f"{file}: column {repr(name) if begin else name}", column, begin)
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
         kind = column.type
@@ -654,15 +596,98 @@ def _arrow_numbers(file: Path, name: str, column: pa.ChunkedArray) -> np.ndarray
         )
     elif pa.types.is_integer(kind) and (words := inexact(column.drop_null().to_numpy())):
         raise EntryError(f"{file}: column {name!r}: {words}")
-    return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-Reader = Callable[[Path, "str | None", "Sequence[str] | None"], tuple[np.ndarray, tuple[str, ...]]]
+def _parsed(file: Path, where: str, column: pa.ChunkedArray, begin: int) -> np.ndarray:
+    """Numbers of a column of texts; the message names the row and the line of one that is none."""
+    import pyarrow as pa
+    from pyarrow import compute
 
-_READERS: dict[str, Reader] = {
-    ".csv": lambda file, key, columns: _read_lines(file, _read_text(file, ","), ",", columns),
-    ".tsv": lambda file, key, columns: _read_lines(file, _read_text(file, "\t"), "\t", columns),
-    **dict.fromkeys(COLUMNAR, _read_parquet),
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-}
+    texts = compute.utf8_trim_whitespace(column)
+    is_missing = compute.is_in(texts, pa.array(sorted(MISSING)))
+    texts = compute.if_else(is_missing, pa.scalar(None, pa.string()), texts)
+    values = None
+    with suppress(pa.ArrowInvalid):
+        values = texts.cast(pa.float64()).to_numpy()
+    if values is None or np.isnan(values).sum() > texts.null_count:  # such as nan(1)
+        values = np.full(len(column), np.nan)
+        for row, entry in enumerate(column.to_pylist()):
+            text = entry.strip()
+            try:
+                values[row] = np.nan if text in MISSING else _float(text)
+            except ValueError:
+                lines = itertools.islice(_lines(file, _text_of(file)), row + begin, None)
+                raise EntryError(
+                    f"{where}, row {row} (line {next(lines)[0]}): a number was expected, got"
+                    f" {misread_numbers([text]) or repr(entry)}"
+                ) from None
+    for row in np.flatnonzero(np.abs(values) > EXACT).tolist():
+        if words := inexact_entry(column[row].as_py()):
+            raise EntryError(f"{where}, row {row}: {words}")
+    return values
+
+
+# Sequences
+
+
+def stream_sequences(
+    path: str | Path, num_states: int, num_actions: int, num_rows: int = 1_000_000
+) -> Iterator[Tensor]:
+    """Stream packed sequences (B, T, 2), batch after batch.
+
+    No more than about ``num_rows`` rows and one sequence are held.
+
+    For :func:`inference.structures.options.moments.count_moments`, which takes them in one
+    pass. A sequence longer than memory is one file that must be cut.
+
+    Args:
+        path: csv with columns sequence, time, state, action, one row a step; the rows of a sequence
+            stand together.
+        num_states: they start at 0.
+        num_actions: they start at 0.
+        num_rows: rows read at a time.
+
+    Raises:
+        ValueError: for no such file, other columns, a sequence whose rows do not stand together, or
+            as :func:`ppl_models.data.sequences.as_trajectories`; when the batch is asked
+            for.
+    """
+    import pandas as pd
+
+    check_size("stream_sequences", "num_rows", num_rows)
+    if not Path(path).is_file():
+        raise ValueError(f"stream_sequences: no file {str(path)!r}")
+    done: set[Any] = set()
+    kept: pd.DataFrame | None = None
+    with pd.read_csv(path, chunksize=num_rows) as reader:
+        for chunk in reader:
+            if sorted(map(str, chunk.columns)) != sorted(COLUMNS):
+                raise ValueError(
+                    f"data: columns {', '.join(COLUMNS)} were expected, got"
+                    f" {', '.join(map(str, chunk.columns))}"
+                )
+            table = chunk if kept is None else pd.concat([kept, chunk], ignore_index=True)
+            if not len(table):
+                continue
+            open_rows = table["sequence"] == table["sequence"].iloc[-1]
+            whole, kept = table[~open_rows], table[open_rows]
+            if len(whole):
+                yield _whole_sequences(whole, done, num_states, num_actions)
+    if kept is None:
+        raise ValueError(f"stream_sequences: {str(path)!r} holds no rows")
+    yield _whole_sequences(kept, done, num_states, num_actions)
+
+
+def _whole_sequences(
+    table: pd.DataFrame, done: set[Any], num_states: int, num_actions: int
+) -> Tensor:
+    keys = table["sequence"]
+    blocks = keys[keys != keys.shift()]
+    again = [key for key in blocks.tolist() if key in done] or blocks[blocks.duplicated()].tolist()
+    if again:
+        raise ValueError(
+            f"data: the rows of a sequence must stand together; sequence {again[0]!r} comes again"
+        )
+    done.update(blocks.tolist())
+    return as_trajectories(table, num_states, num_actions, for_fit=False)
