@@ -472,16 +472,18 @@ class LeastSquares(Alternating):
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
         """One pass over the components of z given phi."""
-        cross, gram = self.x @ phi.mT, phi @ phi.mT  # (R, N, K), (R, K, K)
-        return _coordinate_pass(z, cross, gram)
+        cross = (phi.flatten(0, 1) @ self.x.mT).view(*phi.shape[:2], -1)  # (R, K, N)
+        return _coordinate_pass(z.mT, cross, phi @ phi.mT).mT
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
         """Cross products with z, its Gram matrix, and its sums."""
-        return {"cross": self.x.mT @ z, "gram": z.mT @ z, "used": z.sum(-2)}
+        rows = z.mT.contiguous()  # (R, K, N)
+        cross = (rows.flatten(0, 1) @ self.x).view(*rows.shape[:2], -1)
+        return {"cross": cross, "gram": rows @ rows.mT, "used": rows.sum(-1)}
 
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
         """Signatures of length 1; an unused one starts anew at the worst row."""
-        phi = _coordinate_pass(phi.mT, pulls["cross"], pulls["gram"]).mT
+        phi = _coordinate_pass(phi, pulls["cross"], pulls["gram"])
         length = phi.norm(dim=-1, keepdim=True)
         dead = (length.squeeze(-1) <= 1e-12) | (pulls["used"] <= 1e-12)
         if bool(dead.any()):
@@ -513,20 +515,21 @@ class LeastSquares(Alternating):
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
         """Minus the sum of squares of each row, (R, N)."""
-        return -(self.x - z @ phi).square().sum(-1)
+        return (z @ phi).sub_(self.x).square_().sum(-1).neg_()
 
 
 def _coordinate_pass(z: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
-    """Minimise |x - z phi|^2 over each column of z >= 0 in turn.
+    """Minimise |x - z^T phi|^2 over each row of z >= 0 (R, K, N) in turn.
 
-    cross = x phi^T, gram = phi phi^T.
+    cross = phi x^T, (R, K, N); gram = phi phi^T.
     """
-    z = z.clone()
-    for k in range(z.shape[-1]):
-        own = gram[:, k, k].clamp(min=1e-300)[:, None]
-        slope = cross[..., k] - (z @ gram[..., k : k + 1]).squeeze(-1)
-        z[..., k] = (z[..., k] + slope / own).clamp(min=0)
-    return z
+    # a component's numbers lie side by side: a third of the time of columns of (R, N, K)
+    value = z.clone(memory_format=torch.contiguous_format)
+    inverse = gram.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).reciprocal().unsqueeze(-1)
+    for k in range(value.shape[1]):
+        slope = torch.baddbmm(cross[:, k : k + 1], gram[:, k : k + 1], value, alpha=-1.0)
+        torch.addcmul(value[:, k], slope[:, 0], inverse[:, k], out=value[:, k]).clamp_(min=0)
+    return value
 
 
 MAX_STRETCH = 64.0  # of an extrapolated step
