@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.frames import row_of
+from ppl_models.data.sparse import SparseTable, as_sparse_counts, is_sparse, kind_of
 from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
@@ -60,8 +61,10 @@ def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
         )
 
 
-def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
+def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
     """Check a table of counts; see :meth:`PoissonFactorization.check_data`."""
+    if is_sparse(data):
+        return _check_sparse_counts(model, data, for_fit)
     # constant columns are no trouble here
     table, names = as_items(data, model.num_items, Poisson(), for_fit=False)
     if for_fit:
@@ -81,6 +84,31 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Tensor, tuple[st
     return table, names
 
 
+def _check_sparse_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
+    """A sparse table of counts by its non-zero cells."""
+    owner = type(model).__name__
+    if not isinstance(model, PoissonFactorization):
+        raise ValueError(
+            f"data: a dense table was expected, got {kind_of(data)}: the updates of {owner} need"
+            " every cell. Give data.toarray(), or fit a PoissonFactorization, which takes sparse"
+            " counts"
+        )
+    table, names = as_sparse_counts(data, model.num_items)
+    if for_fit:
+        empty = (table.sizes == 0).nonzero().ravel().tolist()
+        num_filled = len(table) - len(empty)
+        if num_filled < model.num_components:
+            raise ValueError(
+                f"{owner}: num_components = {model.num_components} needs at least as many rows"
+                f" with counts, got {num_filled}"
+            )
+        if empty:
+            raise ValueError(
+                f"data: row {empty[0]} holds no counts at all ({len(empty)} such row(s)); drop them"
+            )
+    return table, names
+
+
 @dataclass(frozen=True)
 class PoissonFactorization:
     r"""Poisson factorization of counts: non-negative matrix factorization.
@@ -96,7 +124,8 @@ class PoissonFactorization:
     Dirichlet(concentration); activities uniform on [0, bound], or Gamma. Estimates are joint
     maximum a posteriori in signatures **and** activities: ``log_likelihood`` is conditional on the
     activities, which are in ``Fit.local``. Missing entries (NaN) drop out. Fits order components by
-    falling total activity.
+    falling total activity. Sparse matrices of scipy are taken as they are and never made dense:
+    fits, log-likelihoods of rows and activities of new rows work on their non-zero cells.
 
     Args:
         num_items, num_components: J and K <= J.
@@ -144,12 +173,16 @@ class PoissonFactorization:
             return (self,)
         return laws_of_counts(self.num_items, self.num_components, self.bound)
 
-    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as a tensor (N, J) of counts without empty rows, and the item names."""
+    def check_data(self, data: Any, for_fit: bool = True) -> tuple[Any, tuple[str, ...]]:
+        """Data as a tensor (N, J) of counts without empty rows, and the item names.
+
+        A sparse matrix of scipy becomes a :class:`~ppl_models.data.sparse.SparseTable`.
+        """
         return check_counts(self, data, for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
+        data = data.dense() if isinstance(data, SparseTable) else data
         kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         concentration = zero.expand(self.num_items) + self.concentration

@@ -12,7 +12,6 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from inference.base.streaming.rows import CheckedRows
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
 from inference.programs.sites import MAX_SUMMED, is_large
-from ppl_models.data.tables import checks_data, first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_row, first_tensor
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.repr import shows_briefly
@@ -446,10 +445,7 @@ class Problem:
         """The program with the first row of the data, where only its parameters matter."""
         if not checks_data(self.model):
             return self.program()
-        first = operator.itemgetter(slice(1))
-        return self.once(
-            "program of one row", lambda: Program(self.model, map_tensors(first, self.data))
-        )
+        return self.once("program of one row", lambda: Program(self.model, first_row(self.data)))
 
     def supports(self) -> dict[str, Constraint]:
         """Supports of the parameters, by site."""

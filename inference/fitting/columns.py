@@ -111,13 +111,13 @@ def sample_of(fit: FitRecord, blocks: RowBlocks) -> Any:
 
 
 def checked_as_fitted(
-    fit: FitRecord, data: Any, for_fit: bool = False
+    fit: FitRecord, data: Any, for_fit: bool = False, takes_sparse: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
     """Data under the columns of the fit as tensors, and their names.
 
     See :func:`as_fitted` and :func:`inference.programs.data.checked`.
     """
-    return checked(fit.model, as_fitted(fit, data), for_fit)
+    return checked(fit.model, as_fitted(fit, data), for_fit, takes_sparse)
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:

@@ -52,6 +52,7 @@ from inference.fitting.problem import (
     in_blocks,
     problem_of,
     problem_of_blocks,
+    refuse_sparse,
 )
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
@@ -103,7 +104,8 @@ def fit(
 
     Args:
         model: a zoo model, or any Pyro program of one argument.
-        data: table with one row a unit (tensor, array, data frame; NaN where missing), or what the
+        data: table with one row a unit (tensor, array, data frame; NaN where missing; of a
+            :class:`~ppl_models.PoissonFactorization` a sparse matrix of scipy too), or what the
             program takes: a data frame that it reads by the names of the columns, a dict of arrays,
             series and numbers. Or rows that stay on disk, or are shared by processes,
             :class:`~inference.base.streaming.row_blocks.RowBlocks`, which
@@ -184,7 +186,7 @@ def fit(
             )
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
-            problem = problem_of(model, taken, seed, start_given, weights)
+            problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
         search, is_plain = None, method is None and not start_given
         if method is None:
             advice = problem.structure.recommended(problem)
@@ -203,6 +205,7 @@ def fit(
             method.start.check(problem)
         if problem.rows is not None:
             check_engine(problem.structure, method)
+        refuse_sparse(problem, method)
         standard = _standard(problem, method)
         engine_problem = problem if standard is None else standard.problem
         if path is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
-from ppl_models.data.tables import checks_data, first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
 from ppl_models.parts.validation import check_size
 
 CHUNK_ELEMENTS = 2**22
@@ -41,16 +42,16 @@ def chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
 
 
 def _chunks(fit: FitRecord, data: Any) -> Iterator[Program]:
-    tensors, _ = checked_as_fitted(fit, data)
+    tensors, _ = checked_as_fitted(fit, data, takes_sparse=True)
     if not checks_data(fit.model):
         yield Program(fit.model, tensors)
         return
     like = next(iter(fit.params.values()))  # the estimate's dtype and device
     tensors = map_tensors(lambda x: x.to(like if x.is_floating_point() else like.device), tensors)
     first = first_tensor(tensors)
-    program = Program(fit.model, map_tensors(lambda x: x[:1], tensors))
+    program = Program(fit.model, first_row(tensors))
     values = 1 if is_large(program.sites) else max(site.num_values or 1 for site in program.sites)
-    rows = max(1, CHUNK_ELEMENTS // max(first[:1].numel(), values))
+    rows = max(1, CHUNK_ELEMENTS // max(math.prod(first.shape[1:]), values))
     for start in range(0, len(first), rows):
         chunk = slice(start, start + rows)
         yield program.with_data(map_tensors(operator.itemgetter(chunk), tensors))

@@ -27,12 +27,18 @@ from inference.programs.program import Program
 from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame
+from ppl_models.data.sparse import SparseTable
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
 
 
 def problem_of(
-    model: Callable[..., Any], data: Any, seed: int, start_given: bool = False, weights: Any = None
+    model: Callable[..., Any],
+    data: Any,
+    seed: int,
+    start_given: bool = False,
+    weights: Any = None,
+    takes_sparse: bool = False,
 ) -> Problem:
     """Problem of a model and its data, checked by the model's own rules if it has any.
 
@@ -41,6 +47,7 @@ def problem_of(
         seed: of everything random.
         start_given: whether the user gave the parameters to start from.
         weights: how often each row counts; None for once.
+        takes_sparse: whether the caller can do with a sparse table.
 
     Raises:
         ValueError: for a model that is a class, a seed out of range, data that the model refuses,
@@ -53,7 +60,7 @@ def problem_of(
             "data: rows in memory were expected, got RowBlocks, which fit takes: give some of the"
             " rows, blocks.sample(20_000)"
         )
-    tensors, names = checked(model, data, for_fit=True)
+    tensors, names = checked(model, data, for_fit=True, takes_sparse=takes_sparse)
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
         check_program(own_program)
@@ -225,4 +232,17 @@ def check_engine(structure: Structure, method: Method) -> None:
             f"RowBlocks: EM() is fitted from rows in blocks, and {method!r} wants them in memory:"
             " give method=EM() (and a penalty, where the model's is left open), or"
             " blocks.sample(20_000) for some of the rows"
+        )
+
+
+def refuse_sparse(problem: Problem, method: Method) -> None:
+    """Refuse engines that need every cell of a sparse table.
+
+    Raises:
+        ValueError: saying which engine does without.
+    """
+    if isinstance(problem.data, SparseTable) and not getattr(method, "solves_blocks", False):
+        raise ValueError(
+            f"data: a dense table was expected, got a sparse one: Factorize() takes it, and"
+            f" {method!r} needs every cell: leave method out, or give data.toarray()"
         )

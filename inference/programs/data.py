@@ -10,11 +10,12 @@ from torch import Tensor
 from inference.programs.global_state import isolated, quiet
 from inference.programs.wrap import first_run
 from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.sparse import is_sparse, kind_of
 from ppl_models.data.tables import Columns, as_columns, as_tensors, checks_data
 
 
 def checked(
-    model: Callable[..., Any], data: Any, for_fit: bool = False
+    model: Callable[..., Any], data: Any, for_fit: bool = False, takes_sparse: bool = False
 ) -> tuple[Any, tuple[str, ...]]:
     """Data as tensors, by the model's own rules where it has them, and the item names.
 
@@ -26,15 +27,22 @@ def checked(
     Args:
         model: the program; data: what it takes.
         for_fit: whether a fit is to follow, which asks more of the data than a question to a fit.
+        takes_sparse: whether the caller can do with a sparse table.
 
     Raises:
-        ValueError: if the model refuses the data.
+        ValueError: if the model refuses the data, or for a sparse table where one is of no use.
     """
     data = as_frame(data)
     if not checks_data(model):
         if not is_frame(data):
             return as_tensors(data), ()
         return _frame_as_taken(model, data)
+    if is_sparse(data) and not takes_sparse:
+        raise ValueError(
+            f"data: a dense table was expected here, got {kind_of(data)}: fit, activities and"
+            " log-likelihoods of rows take sparse counts; give data.toarray(), or some of the rows,"
+            " data[:1000].toarray()"
+        )
     tensors, names = model.check_data(data) if for_fit else model.check_data(data, for_fit=False)  # type: ignore[attr-defined]
     return tensors, tuple(names)
 

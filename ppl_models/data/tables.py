@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from ppl_models.data.frames import (
     misread_numbers,
     row_of,
 )
+from ppl_models.data.sparse import SparseTable, is_sparse, kind_of
 from ppl_models.parts.repr import MOST_LISTED, listed
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
 from ppl_models.parts.validation import is_integer
@@ -150,6 +152,11 @@ def as_floats(data: Any, where: str = "data") -> np.ndarray:
     Raises:
         ValueError: for rows of unequal length, what is no real number, whole numbers beyond 2**53.
     """
+    if is_sparse(data):
+        raise ValueError(
+            f"{where}: a dense table was expected, got {kind_of(data)}: give its toarray();"
+            " PoissonFactorization takes sparse counts"
+        )
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -785,7 +792,13 @@ def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
         return data.map(change)
     if isinstance(data, dict):
         return {name: map_tensors(change, value) for name, value in data.items()}
-    return change(data) if isinstance(data, Tensor) else data
+    return change(data) if isinstance(data, Tensor | SparseTable) else data
+
+
+def first_row(data: Any) -> Any:
+    """First row of data of any kind; of a sparse table with its zeros."""
+    row = map_tensors(operator.itemgetter(slice(1)), data)
+    return row.dense() if isinstance(row, SparseTable) else row
 
 
 def first_tensor(data: Any) -> Any:

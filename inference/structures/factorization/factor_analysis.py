@@ -94,27 +94,83 @@ class FactorStatistics:
 
 
 @dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over complete rows, all that EM needs to know of them.
+
+    Args:
+        num_rows: N; mean: of the items, (J,).
+        cross: cross-products of the items about their means, (J, J).
+    """
+
+    num_rows: int
+    mean: Tensor
+    cross: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, mask: Tensor | None) -> Moments | None:
+        """Moments of a table (N, J); None where they say less, or take more than its rows."""
+        if mask is not None or len(x) <= x.shape[1]:
+            return None
+        centred = x - x.mean(0)
+        return cls(len(x), x.mean(0), centred.mT @ centred)
+
+    def sums(self, params: Params) -> tuple[FactorStatistics, Tensor]:
+        r"""Expected moments and log-likelihood (R,) of all rows.
+
+        Posterior means are :math:`A (x - \mu)` with :math:`A = G^{-1} \phi \sigma^{-2}`, so that
+        their sums of squares follow from those of the rows.
+        """
+        phi, precision = params["signatures"], params["scales"].square().reciprocal()
+        scaled, n = phi * precision.unsqueeze(-2), self.num_rows
+        factor = torch.linalg.cholesky(scaled @ phi.mT + torch.eye(phi.shape[-2]).to(phi))
+        covariance = torch.cholesky_inverse(factor)
+        slope = covariance @ scaled  # (R, K, J)
+        shift = self.mean - params["intercepts"]  # (R, J)
+        about = self.cross @ slope.mT  # (R, J, K)
+        moved = (slope @ shift.unsqueeze(-1)).squeeze(-1)  # (R, K), mean activities
+        second = slope @ about + n * (covariance + moved.unsqueeze(-1) * moved.unsqueeze(-2))
+        design = torch.nn.functional.pad(n * moved, (1, 0), value=float(n)).unsqueeze(-2)
+        cross = torch.cat([design, torch.cat([design[..., 1:].mT, second], -1)], -2)
+        with_z = about + n * self.mean.unsqueeze(-1) * moved.unsqueeze(-2)
+        ones = (n * self.mean).expand(len(phi), -1).unsqueeze(-1)
+        squares = self.cross.diagonal() + n * self.mean.square()
+        spread = self.cross.diagonal() + n * shift.square()  # (R, J), squares about the intercepts
+        explained = (scaled * about.mT).sum((-2, -1)) + n * (
+            (scaled @ shift.unsqueeze(-1)).squeeze(-1) * moved
+        ).sum(-1)
+        determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        constant = (2 * torch.pi / precision).log().sum(-1)
+        value = n * (constant + determinant) + (spread * precision).sum(-1) - explained
+        statistics = FactorStatistics(cross.unsqueeze(1), torch.cat([ones, with_z], -1), squares)
+        return statistics, -0.5 * value
+
+
+@dataclass(frozen=True, eq=False)
 class FactorSteps(Steps[FactorStatistics]):
     """Both halves of EM.
 
     Args:
         about: the model's description; program: of one row, for the prior.
         x: (N, J); mask: (N, J), or None.
+        moments: of all rows, where they are complete; None to go through the rows.
     """
 
     about: FactorDescription
     program: Program
     x: Tensor
     mask: Tensor | None
+    moments: Moments | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> FactorSteps:
         """Steps on other rows."""
         self.refuse_weights(weights)
         x, mask = filled(Normal(), data, with_mask=self.mask is not None)
-        return replace(self, x=x, mask=mask)
+        return replace(self, x=x, mask=mask, moments=None)
 
     def e_step(self, params: Params) -> EStep[FactorStatistics]:
         """Expected moments, log-likelihood and log-prior."""
+        if self.moments is not None:
+            return EStep(*self.moments.sums(params), self.program.log_prior(params))
         parts, total = RunningSum[FactorStatistics](), self.x.new_zeros(())
         for x, mask in _some_rows(self.x, self.mask):
             own, value = self._sums(params, x, mask)
@@ -200,9 +256,9 @@ class FactorAnalysisStructure(Structure):
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
         """Steps of EM on all rows."""
-        return FactorSteps(
-            self.about, problem.program_of_one_row(), *filled(Normal(), problem.data)
-        )
+        x, mask = filled(Normal(), problem.data)
+        moments = Moments.of(x, mask) if problem.rows is None else None
+        return FactorSteps(self.about, problem.program_of_one_row(), x, mask, moments)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
         """Log-likelihood and log-posterior of the parameters, (R,)."""

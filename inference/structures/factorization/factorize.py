@@ -17,6 +17,8 @@ from inference.base.streaming.processes import Processes
 from inference.base.streaming.summed_steps import SharedCheckpoint
 from inference.base.structure import Problem
 from inference.programs.program import Params
+from inference.structures.factorization.dispatch import in_cells, updates_of
+from inference.structures.factorization.sparse_counts import SparseCounts, climbed
 from inference.structures.factorization.starts import truncated_svd
 from inference.structures.factorization.updates import (
     BLOCK_ELEMENTS,
@@ -27,7 +29,6 @@ from inference.structures.factorization.updates import (
     Sums,
     accelerated,
     polished,
-    updates_of,
 )
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
@@ -111,6 +112,7 @@ def log_prior_activities(about: FactorizationDescription, params: Params) -> Ten
 
 State = TypeVar("State")
 RACE = (10, 20, 40)
+RACE_IN_CELLS = (1, 2, 4)  # of rounds of Newton steps, of which few tell starts apart
 SMOOTHED = 0.01  # share of a row's mean in activities that a fit of blocks starts from
 CHECKPOINT_EVERY = 10  # iterations between two writes
 
@@ -127,14 +129,18 @@ class Factorize:
     Counts: multiplicative updates (EM), extrapolated by SQUAREM (Varadhan and Roland 2008,
     doi:10.1111/j.1467-9469.2007.00585.x); a dispersion moves by Newton steps between them. Normal
     entries: alternating non-negative updates, or the exact truncated singular value decomposition
-    where nothing is bounded. A restart stops when its objective gains relatively less than
-    ``tolerance`` over fifteen updates, which count as one iteration.
+    where nothing is bounded. Counts of a sparse table, or of a large one that is mostly zero, are
+    read by their non-zero cells; with flat priors rows and columns then move by Newton steps, and
+    by the multiplicative update where those do not gain. A restart stops when its objective gains
+    relatively less than ``tolerance`` over fifteen updates (five Newton steps), which count as one
+    iteration.
 
     Args:
         max_sweeps: updates a restart at most.
         tolerance: relative gain of the objective.
-        race: after 10, 20 and 40 iterations only the better half of the restarts still running goes
-            on; the others keep what they have reached and count as not converged.
+        race: after 10, 20 and 40 iterations (1, 2 and 4 of Newton steps) only the better half of
+            the restarts still running goes on; the others keep what they have reached and count as
+            not converged.
 
     Raises:
         ValueError: for numbers that are not positive, or a race that is not a bool.
@@ -166,6 +172,7 @@ class Factorize:
                 "Factorize: a matrix factorization was expected, got"
                 f" {type(problem.model).__name__}"
             )
+        problem = in_cells(problem)
         processes = Processes() if problem.rows is None else problem.rows.processes
         start = processes.params_of_first(start)
         if checkpoint is not None:
@@ -241,13 +248,17 @@ class Factorize:
         ``progress``, ``store``: what is told and written on the way; ``num_rows``: of all
         processes.
         """
+        newton = isinstance(updates, SparseCounts) and updates.takes_newton(
+            course.params["signatures"].shape[1]
+        )
+        rungs = (RACE_IN_CELLS if newton else RACE) if self.race else ()
         size = max(1, BLOCK_ELEMENTS // (num_rows * updates.x.shape[-1]))
         while len(course.active) and course.num_sweeps < self.max_sweeps:
             values = [
                 self._climb(updates, course.params, block) for block in course.active.split(size)
             ]
             value = torch.cat(values)
-            gap = course.advance(value.double().cpu(), self.tolerance, self.race)
+            gap = course.advance(value.double().cpu(), self.tolerance, rungs)
             progress.update(course.num_sweeps, float(course.last.max()), len(course.active), gap)
             if store is not None and len(course.history) % store.every == 0:
                 store.save(course)
@@ -256,6 +267,11 @@ class Factorize:
     def _climb(self, updates: Counts | LeastSquares, params: Params, active: Tensor) -> Tensor:
         """One iteration of some of the restarts, in place; their objectives up to a constant."""
         a, b = params["activities"][active], params["signatures"][active]
+        if isinstance(updates, SparseCounts) and updates.takes_newton(b.shape[1]):
+            found = [climbed(updates, *pair, CHECK_EVERY) for pair in zip(a, b, strict=True)]
+            for name, place in (("activities", 0), ("signatures", 1)):
+                params[name][active] = torch.stack([own[place] for own in found])
+            return torch.stack([own[2] for own in found])
         if isinstance(updates, DispersedCounts):
             updates = replace(updates, size=params["dispersion"][active].reciprocal().unsqueeze(-1))
         value = updates.varying(a, b)
@@ -300,15 +316,18 @@ class Course:
         last = torch.full((num,), -torch.inf, dtype=torch.float64)
         return cls(params, last, rounds, rounds.bool(), torch.arange(num), last.new_zeros(0, num))
 
-    def advance(self, value: Tensor, tolerance: float, race: bool) -> float:
-        """Take in objectives (A,), stop finished and slow restarts; return the largest gain."""
+    def advance(self, value: Tensor, tolerance: float, rungs: tuple[int, ...]) -> float:
+        """Take in objectives (A,), stop finished and slow restarts; return the largest gain.
+
+        ``rungs``: iterations after which the better half goes on.
+        """
         active = self.active
         gain, least = (value - self.last[active]).abs(), tolerance * value.abs().clamp(min=1e-300)
         done = gain <= least
         self.last[active], self.converged[active] = value, done
         self.rounds[active] += 1
         active = active[~done]
-        if race and len(self.history) + 1 in RACE and len(active):
+        if len(self.history) + 1 in rungs and len(active):
             best = self.last[active].argsort(descending=True, stable=True)[: -(-len(active) // 2)]
             active = active[best.sort().values]
         self.active = active

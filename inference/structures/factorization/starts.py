@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from inference.base.structure import Problem
 from inference.programs.program import Params
+from ppl_models.data.sparse import SparseTable
 
 
 def random_factors(
-    x: Tensor, num_components: int, num_restarts: int, seed: int
+    x: Tensor | SparseTable, num_components: int, num_restarts: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Random positive activities (R, N, K) and signatures (R, K, J) around the mean row.
 
@@ -20,21 +22,33 @@ def random_factors(
     """
     generator = torch.Generator().manual_seed(seed)
     n, j = x.shape
+    rows, columns, mean = _sums(x)
     z = (
-        torch.rand(num_restarts, n, num_components, generator=generator, dtype=torch.float64).to(x)
+        torch.rand(num_restarts, n, num_components, generator=generator, dtype=torch.float64).to(
+            rows
+        )
         + 0.1
     )
-    z = z * (x.sum(-1)[:, None] / z.sum(-1, keepdim=True)).clamp(min=1e-6)
+    z = z * (rows[:, None] / z.sum(-1, keepdim=True)).clamp(min=1e-6)
     phi = (
         -torch.rand(num_restarts, num_components, j, generator=generator, dtype=torch.float64)
         .log()
-        .to(x)
+        .to(rows)
     )
-    phi = (phi + 0.01) * (x.mean(0) + 1e-3 * x.mean() + 1e-12)
+    phi = (phi + 0.01) * (columns + 1e-3 * mean + 1e-12)
     return z, phi / phi.sum(-1, keepdim=True)
 
 
-def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
+def _sums(x: Tensor | SparseTable) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of the rows (N,), means of the columns (J,) and of all cells ()."""
+    if not isinstance(x, SparseTable):
+        return x.sum(-1), x.mean(0), x.mean()
+    rows = x.row_sums(x.values)
+    columns = x.column_sums(x.values) / len(x)
+    return rows, columns, columns.mean()
+
+
+def nndsvd(x: Tensor | SparseTable, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
     """Non-negative double singular value decomposition, zeros filled at random.
 
     Source: Boutsidis and Gallopoulos (2008), doi:10.1016/j.patcog.2007.09.010.
@@ -42,9 +56,13 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
     Returns:
         Activities (N, K), and signatures (K, J) on the simplex; all positive, for zeros absorb.
     """
-    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    if isinstance(x, SparseTable):
+        u, s, vt = _leading(x, num_components, seed)
+    else:
+        u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    mean = _sums(x)[2]
     generator = torch.Generator().manual_seed(seed)
-    z, phi = x.new_zeros(len(x), num_components), x.new_zeros(num_components, x.shape[1])
+    z, phi = s.new_zeros(len(x), num_components), s.new_zeros(num_components, x.shape[1])
     for k in range(num_components):
         left, right = u[:, k], vt[k]
         parts = [
@@ -56,11 +74,20 @@ def nndsvd(x: Tensor, num_components: int, seed: int) -> tuple[Tensor, Tensor]:
         z[:, k] = (s[k] * size).sqrt() * a / a.norm().clamp(min=1e-300)
         phi[k] = (s[k] * size).sqrt() * b / b.norm().clamp(min=1e-300)
     for factor in (z, phi):
-        noise = torch.rand(factor.shape, generator=generator, dtype=torch.float64).to(x)
-        small = (x.mean() / 100).clamp(min=1e-6) * (noise + 0.01)
+        noise = torch.rand(factor.shape, generator=generator, dtype=torch.float64).to(mean)
+        small = (mean / 100).clamp(min=1e-6) * (noise + 0.01)
         factor.copy_(torch.where(factor > 0, factor, small))
     total = phi.sum(-1)
     return z * total, phi / total[:, None]
+
+
+def _leading(x: SparseTable, num: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Leading singular vectors and values, by a randomised range finder."""
+    from sklearn.utils.extmath import randomized_svd
+
+    found = randomized_svd(x.with_values(x.values), num, n_iter=7, random_state=seed % 2**32)
+    u, s, vt = (torch.from_numpy(np.ascontiguousarray(part)).to(x.values) for part in found)
+    return u, s, vt
 
 
 def truncated_svd(problem: Problem, num_components: int, num_restarts: int) -> Params:

@@ -32,6 +32,7 @@ from inference.base.structure import (
     refused_rows,
 )
 from inference.programs.program import Params, Program
+from inference.structures.factorization.dispatch import in_cells, solved_rows, updates_of
 from inference.structures.factorization.factorize import (
     SCALE_RANGE,
     Course,
@@ -40,7 +41,7 @@ from inference.structures.factorization.factorize import (
     with_scales,
 )
 from inference.structures.factorization.starts import nndsvd, random_factors
-from inference.structures.factorization.updates import polished, updates_of
+from ppl_models.data.sparse import SparseTable
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 NUM_STARTS = 10
+NUM_STARTS_IN_CELLS = 5  # of a sparse table
 ON_BOUND = 0.999  # of a bound
 # share of the mean row in signatures that come from a sample: their zeros would stay, whatever the
 # other rows say
@@ -78,8 +80,9 @@ class FactorizationStructure(Structure):
         """
         if problem.rows is not None:
             return self._start_of_blocks(problem, init, num_restarts)
-        about = self.about
-        x = problem.data.nan_to_num(nan=float(problem.data.nanmean())).clamp(min=0)
+        about, x = self.about, in_cells(problem).data
+        if not isinstance(x, SparseTable):
+            x = x.nan_to_num(nan=float(x.nanmean())).clamp(min=0)
         z, phi = random_factors(x, about.num_components, num_restarts, problem.seed)
         if init == "spectral" and (about.nonnegative or about.counts):
             z[0], phi[0] = nndsvd(x, about.num_components, problem.seed)
@@ -125,7 +128,7 @@ class FactorizationStructure(Structure):
         about, phi = self.about, params["signatures"]
         data = data.to(phi)
         if about.counts or about.nonnegative:
-            return {"activities": polished(updates_of(data, about, params), phi)}
+            return {"activities": solved_rows(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
@@ -174,10 +177,11 @@ class FactorizationStructure(Structure):
         ]
 
     def recommended(self, problem: Problem) -> Recommendation:
-        exact = not (self.about.counts or self.about.nonnegative)
-        return Recommendation(
-            Factorize(), "spectral", 1 if exact or problem.rows is not None else NUM_STARTS
-        )
+        if problem.rows is not None or not (self.about.counts or self.about.nonnegative):
+            return Recommendation(Factorize(), "spectral", 1)
+        in_memory = in_cells(problem).data
+        few = isinstance(in_memory, SparseTable)
+        return Recommendation(Factorize(), "spectral", NUM_STARTS_IN_CELLS if few else NUM_STARTS)
 
 
 def _noise(
