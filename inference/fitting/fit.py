@@ -111,7 +111,7 @@ def fit(
             :class:`~inference.base.streaming.row_blocks.RowBlocks`, which
             :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations,
             read block by block; a large NumPy memory map or ``pyarrow.dataset`` is read so too.
-            Starts are then looked for in a sample of 20,000 rows.
+            Starts are then looked for in a sample of rows, as in tables in memory of many rows.
         method: the engine; if None the family's recommended one, with its start and restarts where
             those are left open (see the model; an encoder with open graphs has its penalty and
             graphs chosen, :class:`inference.ChoosePenalty`; exact :class:`~inference.engines.em.EM`
@@ -123,7 +123,8 @@ def fit(
         num_restarts: starts run as one batch; the one with the best objective is reported, the
             others are kept. With a method named, 1 if None. With neither named, where several
             optima are possible: as many as it takes to find the best one again
-            (:class:`~inference.base.starts.StartSearch`).
+            (:class:`~inference.base.starts.StartSearch`); in a sample of the rows, where mixtures
+            and hidden Markov models have many, whose two best optima go on with all rows.
         seed: one seed, one answer, on one machine and thread count.
         progress: show a progress bar on standard error.
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from

@@ -783,7 +783,7 @@ def as_tensors(data: Any) -> Any:
         raise ValueError(f"data: numbers were expected, got {error}") from None
 
 
-def map_tensors(change: Callable[[Tensor], Tensor], data: Any) -> Any:
+def map_tensors(change: Callable[[Any], Any], data: Any) -> Any:
     """Apply ``change`` to a tensor, or to every tensor of a dict or table.
 
     What is no tensor stays.
