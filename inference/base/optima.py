@@ -104,7 +104,7 @@ def distinct_optima(
     """
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
-    found = torch.full((len(objective),), -1)
+    found, relative = torch.full((len(objective),), -1), _relative(params)
     heads: list[int] = []
     midpoints = 0 if sites else MOST_MIDPOINTS
     for r in objective.argsort(descending=True, stable=True).tolist():
@@ -117,7 +117,7 @@ def distinct_optima(
                     found[r] = number
                     break
                 continue
-            if float(objective[head]) - value > same_value(params, float(objective[head])):
+            if float(objective[head]) - value > max(NEAR, relative * abs(float(objective[head]))):
                 continue
             verdict = _same_parameters(problem, params, r, head)
             if verdict is None and midpoints > 0:

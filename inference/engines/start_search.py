@@ -104,8 +104,7 @@ def search_starts(
             store.save(state)
             run.forget(state)
     outcome = state.outcome(search)
-    best = rank_restarts(problem, outcome.params, outcome.objective).best
-    if not outcome.converged[best]:
+    if not outcome.converged[state.best]:
         warnings.warn(
             f"the best of {len(outcome.converged)} starts did not converge in"
             f" {method.max_iterations} iterations{outcome.left_in_words()}: raise"
@@ -287,8 +286,9 @@ class Race:
         ended = (fate == SET_ASIDE) | state.converged
         runs = torch.zeros_like(ended)
         runs[state.active] = True
+        grain = self._grain(state)
         gains = self._gains(state)  # (3, R): over the last three times LOOK iterations
-        slow = runs & (gains[-1] < self._grain(state)) if t >= FIRST_LOOK else runs & False
+        slow = runs & (gains[-1] < grain) if t >= FIRST_LOOK else runs & False
         order = value.argsort(descending=True, stable=True).tolist()
 
         heads = [
@@ -296,7 +296,7 @@ class Race:
         ] + [(float(value[r]), num_before + r) for r in order if ended[r]]
         for r in (r for r in order if slow[r]):
             own = float(value[r])
-            met = [head for height, head in heads if 0 <= height - own <= self._grain(state) / 10]
+            met = [head for height, head in heads if 0 <= height - own <= grain / 10]
             if met:
                 fate[r] = met[0]
             else:
