@@ -42,7 +42,7 @@ class StartSearch:
 
     batch: int = 30
     rungs: tuple[tuple[int, int], ...] = ((40, 15), (100, 4))
-    replicates: int = 3
+    replicates: int = 6
     stall: int = 5
     cap: int = 200
     budget: float = 5e8

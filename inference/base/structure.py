@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 OF_PROGRAMS = StartSearch(
-    batch=10, rungs=((5, 4),), cap=40, budget=3e7
+    batch=10, rungs=((5, 4),), replicates=3, cap=40, budget=3e7
 )  # an M-step costs a hundred E-steps
 ONE_BY_ONE = StartSearch(batch=6, rungs=((4, 3),), replicates=2, cap=18, budget=1e7)
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 SEARCH = StartSearch()
 LLOYD_STEPS = 20  # of the first start
 FEW_AT_ONCE = StartSearch(
-    batch=12, rungs=((40, 6), (100, 3))
+    batch=12, rungs=((40, 6), (100, 3)), replicates=3
 )  # where a batch of 30 alone exceeds the budget
 OTHER_STREAM = 2**61
 
