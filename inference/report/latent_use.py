@@ -214,12 +214,12 @@ def latents(subject: Subject) -> Iterator[Part]:
     bits = [line for use in uses if not use.is_choice for line in use.lines()]
     if bits:
         yield from cut(Table(head, bits), MOST_LINES)
-        yield Note(say("latents.unsure_rows"))
+        yield Note(say("latents.entropy_note"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
         head = ("site", "value", "share", "most probable in", "mean probability where it is")
         yield from cut(Table(head, values), MOST_LINES)
-        yield Note(say("latents.last_column"))
+        yield Note(say("latents.certainty_note"))
     yield from _of_parameters(subject)
     for site, value in (fit.local_draws or {}).items():
         flat = value.flatten(0, 1).double()

@@ -394,7 +394,7 @@ def told(
     subject: Subject,
     ask: Callable[[Subject], T | Refused],
     tell: Callable[[Subject, T], Iterable[Part]],
-    words: str = "Not worked out: {reason}.",
+    words: str = "Not computed: {reason}.",
 ) -> Iterable[Part]:
     """Parts that tell the answer to a question, or why there is none."""
     found = subject.once(ask)

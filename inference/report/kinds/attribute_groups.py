@@ -143,7 +143,7 @@ def _on_model(subject: Subject) -> Finding:
 def _on_groups(subject: Subject) -> Finding:
     found = subject.once(compared)
     if isinstance(found, Refused):
-        return finding("attribute_groups.groups.worked_out", reason=found.reason)
+        return finding("attribute_groups.groups.unknown", reason=found.reason)
     worth = say(f"attribute_groups.bic_{'own' if found.bic_gain > 0 else 'one'}")
     return finding("attribute_groups.groups.all", found=found.text(), worth=worth)
 
@@ -169,7 +169,7 @@ def _on_classification(subject: Subject) -> Finding | None:
         for k in np.flatnonzero(own.attribute_accuracy < LEAST_ACCURACY)
     ]
     words = "; ".join(f"{label}: {percent(own.accuracy)}" for label, own in groups)
-    kind = "below_four" if doubtful else "fine"
+    kind = "doubtful" if doubtful else "fine"
     values = {"words": words, "doubtful": listed(doubtful)}
     return finding(f"attribute_groups.classification.{kind}", **values)
 

@@ -339,7 +339,7 @@ def _on_items(subject: Subject) -> Finding | None:
     if fallen:
         words.append(say("attributes.falls", fallen=listed(fallen)))
     which = list(dict.fromkeys([*off, *fallen]))
-    key = "many_items" if len(which) > size / 3 else "look_items"
+    key = "items_step" if len(which) > size / 3 else "look_items"
     step = say(f"attributes.{key}", which=listed(which)) if which else ""
     mark = "care" if which else "good"
     return finding("attributes.items.all", mark=mark, words=" ".join(words), step=step)
@@ -368,7 +368,7 @@ def _on_law(subject: Subject) -> Finding | None:
         return None
     words = say("attributes.table_gain", gain=found.gain, more=counted(found.more, "number"))
     is_worth = 2 * found.gain - found.more * math.log(fit.num_rows) > 0
-    return finding(f"attributes.law.bic_worth{'' if is_worth else '_them'}", words=words)
+    return finding(f"attributes.law.{'rejected' if is_worth else 'accepted'}", words=words)
 
 
 def _on_classification(subject: Subject) -> Finding | None:
@@ -424,7 +424,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         )
     )
     yield from fitted.dispatch(LayeredStructure)(structure, subject)
-    for curve, key in (("acdm", "each_attribute"), ("rrum", "each_lacking")):
+    for curve, key in (("acdm", "additive_rule"), ("rrum", "multiplicative_rule")):
         places = [group.items.tolist() for group in layer.curved if group.curve == curve]
         own = [items[j] for group in places for j in group]
         if own:
@@ -674,8 +674,8 @@ def _categories(structure: AttributeStructure, subject: Subject, items: list[str
 
 
 def _fit_of_items(subject: Subject) -> Iterator[Part]:
-    yield from told(subject, fit_of_items, _items_off, "Fit of items is not worked out: {reason}.")
-    words = "Local dependence is not worked out: {reason}."
+    yield from told(subject, fit_of_items, _items_off, "Fit of items was not computed: {reason}.")
+    words = "Local dependence was not computed: {reason}."
     yield from told(subject, dependence, _pairs_off, words)
 
 
@@ -724,7 +724,7 @@ def _pairs_off(subject: Subject, found: LocalDependence) -> Iterator[Part]:
 def _absolute_fit(subject: Subject) -> Iterable[Part]:
     if subject.data is None:
         return [NEEDS_DATA]
-    return told(subject, absolute, _statistics, "M2 is not worked out: {reason}.")
+    return told(subject, absolute, _statistics, "M2 was not computed: {reason}.")
 
 
 def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part]:
@@ -740,4 +740,4 @@ def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part
         ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
     ]
     yield Table(("statistic", "value", ""), rows)
-    yield Paragraph(say(f"attributes.shares_{'items' if _is_well(found, GOOD_RMSEA) else 'pairs'}"))
+    yield Paragraph(say(f"attributes.{'good' if _is_well(found, GOOD_RMSEA) else 'poor'}_fit"))

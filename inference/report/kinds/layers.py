@@ -124,7 +124,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     )
     if structure.covariates is not None:
         terms, scale = ", ".join(structure.covariates.terms), structure.covariates.scale
-        symbol, meaning = "β", say("layers.log_odds", terms=terms, scale=scale)
+        symbol, meaning = "β", say("layers.covariate_prior", terms=terms, scale=scale)
     rows = [[symbol, name, shape_text(shape), meaning] for name, shape in own.items()]
     for d in range(depth, 0, -1):
         layer = layers[d - 1]
@@ -320,7 +320,7 @@ def _choice(fit: Fit) -> Iterator[Part]:
     if choice is None:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
-    yield Paragraph(say("layers.graph_was", edges=edges))
+    yield Paragraph(say("layers.graph_search", edges=edges))
     columns = {
         "penalty": [settings(choice.penalties[i]) for i in choice.penalty.tolist()],
         "edges": [f"{num:,}" for num in choice.num_edges.tolist()],
@@ -345,7 +345,7 @@ def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
         ]
-        yield Paragraph(say("layers.edges_what", loadings=layer.loadings))
+        yield Paragraph(say("layers.edges_note", loadings=layer.loadings))
         yield Table(("", *parents), rows)
 
 

@@ -109,6 +109,6 @@ def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
         shown += ", ..." if len(strong) > 12 else ""
         rows.append([str(i), number(float(prior), 4), str(len(strong)), shown, word])
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
-    yield Paragraph(say("noisy_or.prior_how"))
+    yield Paragraph(say("noisy_or.filter_note"))
     head = ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter")
     yield Table(head, rows[:MOST_LATENTS])

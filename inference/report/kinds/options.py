@@ -72,7 +72,7 @@ def _on_names(subject: Subject) -> Finding | None:
         return None
     labels = labels_of(fit, "state", structure.about.num_states, subject.names)
     words = structure.unlike_names(checked(fit.model, subject.data)[0], labels)
-    return finding("options.names.data_cannot", words=words) if words else None
+    return finding("options.names.exchangeable", words=words) if words else None
 
 
 def _on_length(subject: Subject) -> Finding | None:
@@ -83,7 +83,7 @@ def _on_length(subject: Subject) -> Finding | None:
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
     words = say("options.duration", length=length)
-    return finding(f"options.length.{'fine' if length >= SHORT else 'options_change'}", words=words)
+    return finding(f"options.length.{'fine' if length >= SHORT else 'short'}", words=words)
 
 
 @fitted.register(OptionsStructure)
