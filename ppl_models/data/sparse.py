@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from ppl_models.parts.responses import MOST_COUNTS
@@ -39,6 +38,8 @@ class SparseTable:
 
         Numbers of single and double precision share the memory of a CSR matrix in order.
         """
+        from scipy import sparse  # heavy, and of no use to most
+
         rows = sparse.csr_array(matrix)  # a view of one that is
         if not rows.has_canonical_format or not rows.data.all():
             rows = rows.copy()  # the user's stays as it is
@@ -118,6 +119,8 @@ class SparseTable:
 
     def with_values(self, values: Tensor) -> Any:
         """Matrix of scipy with these values in the non-zero cells, of no memory of its own."""
+        from scipy import sparse
+
         return sparse.csr_array(
             (values.numpy(), self.columns.numpy(), self._short.numpy()), shape=self.shape
         )
@@ -141,6 +144,10 @@ class SparseTable:
 
 def is_sparse(data: Any) -> bool:
     """Sparse matrix or array of scipy."""
+    if type(data).__module__.partition(".")[0] != "scipy":  # asked without loading it
+        return False
+    from scipy import sparse
+
     return bool(sparse.issparse(data))
 
 

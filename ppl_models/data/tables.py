@@ -792,13 +792,16 @@ def map_tensors(change: Callable[[Any], Any], data: Any) -> Any:
         return data.map(change)
     if isinstance(data, dict):
         return {name: map_tensors(change, value) for name, value in data.items()}
-    return change(data) if isinstance(data, Tensor | SparseTable) else data
+    if isinstance(data, SparseTable):  # has what changes ask of a tensor: rows, precision
+        return change(data)  # type: ignore[arg-type]
+    return change(data) if isinstance(data, Tensor) else data
 
 
 def first_row(data: Any) -> Any:
     """First row of data of any kind; of a sparse table with its zeros."""
-    row = map_tensors(operator.itemgetter(slice(1)), data)
-    return row.dense() if isinstance(row, SparseTable) else row
+    if isinstance(data, SparseTable):
+        return data[:1].dense()
+    return map_tensors(operator.itemgetter(slice(1)), data)
 
 
 def first_tensor(data: Any) -> Any:
