@@ -135,11 +135,13 @@ class Course:
         )
 
     @property
+    @np.errstate(all="ignore")  # an objective may be infinite
     def flat(self) -> Array:
         """Gain over the last rounds, (A,); infinite before there were so many."""
         return np.asarray(self.recent[:, -1] - self.recent[:, 0])
 
     @property
+    @np.errstate(all="ignore")  # an objective may be infinite
     def left(self) -> Array:
         r"""Gain that plain steps would still make from the last accepted point, (A,), roughly.
 
@@ -197,6 +199,7 @@ class Extrapolation:
     def _coordinates(self, params: Params) -> Array:
         return np.asarray(self.scale.of(params).cpu().numpy())
 
+    @np.errstate(all="ignore")  # an objective may be infinite
     def accepts(self, course: Course, objective: Array) -> Array:
         """Accepted points, given their objective, bool (A,)."""
         plain = course.kind == PLAIN
@@ -208,6 +211,7 @@ class Extrapolation:
             needed[mixed] += (SHARE * course.gain * _squared(course.image - course.at))[mixed]
         return np.asarray(plain | (np.isfinite(objective) & (objective >= needed)))
 
+    @np.errstate(all="ignore")  # an objective may be infinite
     def seen(
         self, course: Course, accepted: Array, point: Params, image: Params
     ) -> tuple[Array, Array, Array]:
@@ -225,6 +229,7 @@ class Extrapolation:
             accepted = accepted & (plain | ~beyond.any(1))
         return accepted, at, new
 
+    @np.errstate(all="ignore")  # an objective may be infinite
     def advance(
         self,
         course: Course,

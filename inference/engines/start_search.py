@@ -9,7 +9,7 @@ Every batch of starts runs as one, and every ten iterations a :class:`Race` look
   within a tenth of that below another such start, or one that has ended, is on its hill: it leaves,
   and counts as its replicate.
 - *late*: let the best start that has ended have taken :math:`t_b` iterations, and let r be the
-  largest gain an iteration of the last thirty. A start below it leaves after :math:`3 t_b + 50`
+  largest gain an iteration of the last thirty. A start below it leaves after :math:`20 t_b + 50`
   iterations, or where even at its best pace it would not come up to it by then. The present pace is
   held, never a slowing one, for EM waits on plateaus and rises again.
 - *creeping*: from iteration 100 on a start that gained less than ``CREEPS`` nats over twenty
@@ -52,7 +52,7 @@ GAIN = 1e-6  # relative: what a nudged run must gain for the best estimate to ha
 LOOK, FIRST_LOOK = 10, 20  # iterations between two looks at a race, and before the first
 MEETS = 0.01  # nats gained over LOOK iterations by a start that is on its hill
 CREEPS, FIRST_CREEP = 0.002, 100  # nats over 2 LOOK iterations, and the iteration they count from
-SPARE, SPARE_STEPS = 3, 50  # a start may take SPARE t_b + SPARE_STEPS iterations
+SPARE, SPARE_STEPS = 20, 50  # a start may take SPARE t_b + SPARE_STEPS iterations
 
 logger = logging.getLogger(__name__)
 Draw = Callable[[int], Params]

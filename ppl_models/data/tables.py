@@ -793,7 +793,7 @@ def map_tensors(change: Callable[[Any], Any], data: Any) -> Any:
     if isinstance(data, dict):
         return {name: map_tensors(change, value) for name, value in data.items()}
     if isinstance(data, SparseTable):  # has what changes ask of a tensor: rows, precision
-        return change(data)  # type: ignore[arg-type]
+        return change(data)
     return change(data) if isinstance(data, Tensor) else data
 
 

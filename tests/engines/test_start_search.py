@@ -291,15 +291,13 @@ def test_a_start_that_has_met_another_leaves_and_counts_for_it():
 
 
 def test_a_start_leaves_when_the_best_that_ended_is_out_of_its_reach():
-    """The best took 30 iterations, so others have 140: at 50 there are 90 to go."""
-    best, slow = course(*[-100] * 5), course(-300, -202, -200, -199, -198.9)
-    reaches = course(-300, -202, -200, -187, -186)  # 1.3 an iteration, of 86 that are missing
+    """The best took 30 iterations, so others have 650: at 50 there are 600 to go."""
+    best, slow = course(*[-100] * 5), course(-300, -199.2, -199, -198.95, -198.9)
+    reaches = course(-300, -189, -188, -186, -185)  # .2 an iteration, of 85 that are missing
     fate = raced([best, slow, reaches], converged=(0,))
     assert fate == [RUNNING, DROPPED, RUNNING]
-    fate = raced(
-        [course(*[-100] * 15), course(*[-300 + 13 * i for i in range(15)])], converged=(0,)
-    )
-    assert fate == [RUNNING, DROPPED]  # after 150 iterations, whatever its pace
+    fate = raced([course(*[-100] * 66), course(*[-300 + 2 * i for i in range(66)])], converged=(0,))
+    assert fate == [RUNNING, DROPPED]  # after 660 iterations, whatever its pace
 
 
 def test_a_start_that_creeps_is_set_aside_and_one_that_gains_pace_is_not():

@@ -477,8 +477,8 @@ def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: b
     ("iterations", "mark", "says", "rest"),
     [
         (500, "good", "Yes.", "no estimate is more than"),
-        (25, "care", "Nearly. It stopped after 25 iterations.", "no estimate is more than"),
-        (15, "bad", "No, it stopped after 15 iterations.", "nats higher, and predictors"),
+        (12, "care", "Nearly. It stopped after 12 iterations.", "no estimate is more than"),
+        (6, "bad", "No, it stopped after 6 iterations.", "nats higher, and predictors"),
     ],
 )
 def test_the_page_says_how_far_the_optimum_is(
