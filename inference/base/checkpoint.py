@@ -144,7 +144,8 @@ def read_tensors(
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            # cloned to an aligned address, on which the last digits of matrix products depend
+            tensors = {name: file.get_tensor(name).clone() for name in list(file.keys())}
             text = metadata["record"]
             record = json.loads(text)
     except Exception as error:
