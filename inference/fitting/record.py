@@ -112,10 +112,11 @@ class Restarts:
             return ""
         words = []
         tried = "" if self.num_tried is None else f", the most promising of {self.num_tried} tried"
+        merged = " or merged with one of these" if self.num_ended > len(self.objective) else ""
         if self.num_ended > 1 or self.num_tried is not None:
             words.append(
                 f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts"
-                f" run to the end{tried}."
+                f" run to the end{merged}{tried}."
             )
             if self.is_ambiguous:
                 words.append(
