@@ -53,12 +53,6 @@ class Ranking:
         """Restarts that reached the best optimum."""
         return int((self.optimum == 0).sum())
 
-    @property
-    def share_seen_once(self) -> float:
-        """f_1 / n: optima that one restart reached, over all restarts."""
-        seen = self.optimum[self.optimum >= 0]
-        return float((torch.bincount(seen) == 1).sum()) / max(1, len(seen)) if len(seen) else 1.0
-
 
 def rank_restarts(
     problem: Problem, params: Params, objective: Tensor, spread: float | None = None
