@@ -56,7 +56,7 @@ class NoiseDraws:
 
     @property
     def is_partial(self) -> bool:
-        """Whether columns have different numbers of noises to one use."""
+        """Tell whether columns have different numbers of noises to one use."""
         return self.visits is not None or bool(np.isnan(self.scores[self.used]).any())
 
     @property

@@ -90,7 +90,7 @@ class _Digest:
         self.kept: list[Any] = []  # an id is only one as long as its object lives
 
     def by_name(self, module: str | None) -> bool:
-        """Whether definitions of a module count by name, not by code."""
+        """Tell whether definitions of a module count by name, not by code."""
         top = (module or "builtins").partition(".")[0]
         return _is_installed(top) and (top != self.home or top in KNOWN)
 
@@ -363,7 +363,7 @@ def plain_bytes(value: Tensor) -> memoryview:
 
 @functools.cache
 def _is_installed(top: str) -> bool:
-    """Whether a package is Python's, this library's or otherwise installed."""
+    """Tell whether a package is Python's, this library's or otherwise installed."""
     if (
         top == "__main__"
     ):  # a user's code, though an installed program (pytest, a kernel) may have started it
@@ -401,7 +401,7 @@ def _all_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _holds(kind: type) -> bool:
-    """Whether objects of a class keep their contents in attributes that Python shows."""
+    """Tell whether objects of a class keep their contents in attributes that Python shows."""
     return kind.__dictoffset__ != 0 or any("__slots__" in base.__dict__ for base in kind.__mro__)
 
 

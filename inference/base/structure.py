@@ -382,7 +382,7 @@ class Method(Protocol):
 
 
 def is_method(value: Any) -> bool:
-    """Whether a value is an engine's instance, and not its class."""
+    """Tell whether a value is an engine's instance, and not its class."""
     return not isinstance(value, type) and callable(getattr(value, "run", None))
 
 
@@ -595,7 +595,7 @@ def check_start(structure: Structure, params: Params) -> None:
 
 @functools.singledispatch
 def can_sum_out(structure: Structure, program: Program) -> bool:
-    """Whether the latents of a row can be summed out: no site has too many values."""
+    """Tell whether the latents of a row can be summed out: no site has too many values."""
     return not is_large(program.sites)
 
 

@@ -105,7 +105,7 @@ class SVI:
 
     @property
     def in_units_of_the_data(self) -> bool:
-        """Whether the settings are in units of the data, as a guide of the user's own is."""
+        """Tell whether the settings are in units of the data, as a guide of the user's own is."""
         return not hasattr(self.guide, "build")
 
     @property

@@ -121,12 +121,12 @@ def checked_as_fitted(
 
 
 def _by_place(fit: FitRecord, frame: Any) -> bool:
-    """Whether every column counts, as the program does not read columns by name."""
+    """Tell whether every column counts, as the program does not read columns by name."""
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 
 def _are_numbers(wanted: tuple[str, ...]) -> bool:
-    """Whether columns are numbered by the library: the fit was made of an array."""
+    """Tell whether columns are numbered by the library: the fit was made of an array."""
     of_sequences = (*(f"feature_{i}" for i in range(len(wanted) - 1)), "action")
     return wanted in (tuple(map(str, range(len(wanted)))), of_sequences)
 

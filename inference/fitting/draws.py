@@ -89,7 +89,7 @@ def latents_of_draws(fit: FitRecord, draws: Mapping[str, Tensor], data: Any) -> 
 
 
 def _batches(fit: FitRecord, data: Any, num_draws: int) -> bool:
-    """Whether draws run as one batch: several, of latents summed out in one plate."""
+    """Tell whether draws run as one batch: several, of latents summed out in one plate."""
     program = next(chunks(fit, data))
     drawn = set(sampled_sites(fit.structure, program))
     summed = (

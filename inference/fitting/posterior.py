@@ -160,7 +160,7 @@ def posterior_latents(
 
 
 def sums_out(fit: FitRecord, program: Program) -> bool:
-    """Whether the latents can be summed out: few values, none continuous."""
+    """Tell whether the latents can be summed out: few values, none continuous."""
     structure = fit.structure
     settled = {*structure.local_sites, *structure.integrated_sites}
     return can_sum_out(structure, program) and set(program.names("local")) <= settled

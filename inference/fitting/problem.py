@@ -191,7 +191,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
 
 
 def _solves(structure: Structure, method: Method | None) -> bool:
-    """Whether an engine made for the structure solves rows block by block."""
+    """Tell whether an engine made for the structure solves rows block by block."""
     return Capability.LOCAL_BLOCKS in structure.capabilities and (
         method is None or getattr(method, "solves_blocks", False)
     )

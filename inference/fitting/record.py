@@ -96,7 +96,7 @@ class Restarts:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether another optimum, of other estimates, fits as well as the best."""
+        """Tell whether another optimum, of other estimates, fits as well as the best."""
         return self.next_best is not None and self.next_best <= SAME_VALUE * max(
             1.0, abs(float(self.objective[self.best]))
         )

@@ -62,7 +62,7 @@ def rows_in_words(fit: FitRecord) -> str:
 
 
 def has_sequences(fit: FitRecord) -> bool:
-    """Whether the rows are sequences of steps."""
+    """Tell whether the rows are sequences of steps."""
     return bool(fit.structure.row_columns)
 
 

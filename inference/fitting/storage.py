@@ -136,7 +136,7 @@ class SavedFunction:
 
 
 def _holds_code(model: Any) -> bool:
-    """Whether a part of a library model is the user's own code, given again at load."""
+    """Tell whether a part of a library model is the user's own code, given again at load."""
     parts = (
         [getattr(model, field.name) for field in dataclasses.fields(model)]
         if dataclasses.is_dataclass(model)

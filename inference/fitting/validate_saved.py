@@ -93,7 +93,7 @@ def _check_types(kind: type, values: Mapping[str, Any], prefix: str) -> None:
 
 
 def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value conforms to an annotation; unknown annotations always do."""
+    """Tell whether a value conforms to an annotation; unknown annotations always do."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_conforms(value, argument) for argument in arguments)
@@ -175,7 +175,7 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
 
 
 def _inside(support: constraints.Constraint, value: Tensor) -> bool:
-    """Whether values lie in a support or, for the rounding of an estimate, on its edge."""
+    """Tell whether values lie in a support or, for the rounding of an estimate, on its edge."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is constraints.simplex:

@@ -372,7 +372,7 @@ class _Objective:
         )
 
     def has_kink(self, fixed: Tensor) -> bool:
-        """Whether the gradient jumps where a coordinate changes its sign."""
+        """Tell whether the gradient jumps where a coordinate changes its sign."""
         near = torch.full(
             (self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count),
             STEP,

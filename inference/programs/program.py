@@ -112,7 +112,7 @@ class Program:
         return new
 
     def is_of(self, model: Callable[..., Any], *args: Any) -> bool:
-        """Whether the program is of this very model with these very data."""
+        """Tell whether the program is of this very model with these very data."""
         return (
             self._given is model
             and len(args) == len(self.args)
@@ -196,7 +196,7 @@ class Program:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the latents are hidden chains that one scan sums out."""
+        """Tell whether the latents are hidden chains that one scan sums out."""
         return self.chain is not None
 
     @property
@@ -214,7 +214,7 @@ class Program:
         return None
 
     def broadcasts(self) -> bool:
-        """Whether two restarts together give what each gives alone.
+        """Tell whether two restarts together give what each gives alone.
 
         Found out once, on a few rows of a table.
         """

@@ -314,7 +314,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a result's size depends on values, as of entries chosen by a mask."""
+    """Tell whether a result's size depends on values, as of entries chosen by a mask."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     return func is not aten.index.Tensor or any(

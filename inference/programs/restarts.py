@@ -60,7 +60,7 @@ def stacked(parts: list[Any]) -> Any:
 
 
 def run_together(program: Any) -> bool:
-    """Whether two restarts run together give what each gives alone."""
+    """Tell whether two restarts run together give what each gives alone."""
     trials = [program]
     if (
         not program.is_chain

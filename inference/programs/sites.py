@@ -48,7 +48,7 @@ class Site:
 
     @property
     def is_binary(self) -> bool:
-        """Whether the values are bits, or vectors of bits."""
+        """Tell whether the values are bits, or vectors of bits."""
         return getattr(self.support, "base_constraint", self.support) is constraints.boolean
 
 
@@ -69,7 +69,7 @@ def sample_nodes(trace: Any) -> dict[str, Any]:
 
 
 def _records(node: Any) -> bool:
-    """Whether a site is deterministic: its value follows from other sites.
+    """Tell whether a site is deterministic: its value follows from other sites.
 
     So do ``pyro.deterministic``, reparametrised sites, and a Delta that is not observed.
     """
@@ -279,7 +279,7 @@ def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, 
 
 
 def is_large(sites: Iterable[Site]) -> bool:
-    """Whether a latent site has too many values for a program to sum over."""
+    """Tell whether a latent site has too many values for a program to sum over."""
     return any(
         site.kind == "latent" and (site.num_values or math.inf) > MAX_VALUES for site in sites
     )

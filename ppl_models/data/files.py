@@ -197,7 +197,7 @@ def inexact_entry(entry: str) -> str:
 
 
 def is_number(entry: str) -> bool:
-    """Whether an entry of a text file is a number."""
+    """Tell whether an entry of a text file is a number."""
     try:
         _float(entry)
     except ValueError:
@@ -520,7 +520,7 @@ def _without_pickle(error: Exception) -> str:
 
 
 def holds_parquet(file: Path) -> bool:
-    """Whether a folder holds parquet files, which together are one table."""
+    """Tell whether a folder holds parquet files, which together are one table."""
     try:
         return (
             file.is_dir()

@@ -86,7 +86,7 @@ def row_of(data: Any, row: int) -> str:
 
 
 def holds_texts(column: Any) -> bool:
-    """Whether a column holds texts; objects that are all numbers, or missing, do not."""
+    """Tell whether a column holds texts; objects that are all numbers, or missing, do not."""
     import pandas as pd
 
     if pd.api.types.is_object_dtype(column):

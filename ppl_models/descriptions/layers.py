@@ -107,7 +107,7 @@ class LayerPart(NamedTuple):
 
     @property
     def tabled(self) -> bool:
-        """Whether the items are categorical, with a statistic of their own."""
+        """Tell whether the items are categorical, with a statistic of their own."""
         return bool(self.family.category_names(self.num_items))
 
 
@@ -219,7 +219,7 @@ class GeneralizedLinearLayer:
 
     @cached_property
     def tabled(self) -> bool:
-        """Whether there are categorical items among the children."""
+        """Tell whether there are categorical items among the children."""
         return any(part.tabled for part in self.parts())
 
     def without_categories(
@@ -403,12 +403,12 @@ class Root(Protocol):
 
     @property
     def renamable(self) -> bool:
-        """Whether the latents may exchange names."""
+        """Tell whether the latents may exchange names."""
         ...
 
     @property
     def flippable(self) -> bool:
-        """Whether the two values of a latent may exchange names."""
+        """Tell whether the two values of a latent may exchange names."""
         ...
 
     @property

@@ -77,7 +77,7 @@ class RowLaw(ABC):
         r"""Distribution of a row given its component's parameters, (\*batch, ...)."""
 
     def is_determined(self, num_rows: int, num_items: int) -> bool:
-        """Whether rows or prior give the covariances some width in every direction."""
+        """Tell whether rows or prior give the covariances some width in every direction."""
         return num_rows > num_items or self.regularization >= LEAST_WIDTH * num_rows
 
     def check_rows(self, num_rows: int, num_items: int, num_components: int, argument: str) -> None:

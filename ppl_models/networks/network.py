@@ -19,7 +19,7 @@ class ClassifierNetwork(Protocol):
 
     @property
     def scales_inputs(self) -> bool:
-        """Whether the variates' columns are scaled before the network sees them."""
+        """Tell whether the variates' columns are scaled before the network sees them."""
         return False
 
     def sites(

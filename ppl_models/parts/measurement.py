@@ -60,7 +60,7 @@ class Bottom(Protocol):
 
     @property
     def disjunctive(self) -> bool:
-        """Whether one attribute of a subset is enough, in place of their product."""
+        """Tell whether one attribute of a subset is enough, in place of their product."""
         ...
 
     @property

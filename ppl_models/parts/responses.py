@@ -120,7 +120,7 @@ class ResponseFamily:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether the item has a density, which depends on the unit."""
+        """Tell whether the item has a density, which depends on the unit."""
         return False
 
     def num_dispersed(self, num_items: int) -> int:
@@ -183,7 +183,7 @@ class ResponseFamily:
 
     @property
     def is_canonical(self) -> bool:
-        """Whether the link is canonical: the predictor is the natural parameter."""
+        """Tell whether the link is canonical: the predictor is the natural parameter."""
         return True
 
     def natural(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -241,7 +241,7 @@ class ResponseFamily:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the expected statistic is the predictor itself."""
+        """Tell whether the expected statistic is the predictor itself."""
         return False
 
     def item(self, place: int) -> ResponseFamily:

@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1  # of a count or a seed
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
-    """Whether a value is an integer, Python's or NumPy's, of at least ``least``."""
+    """Tell whether a value is an integer, Python's or NumPy's, of at least ``least``."""
     return (
         isinstance(value, int | np.integer)
         and not isinstance(value, bool)
@@ -24,7 +24,7 @@ def is_integer(value: Any, least: int = 1) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number, Python's or NumPy's; True and False are not."""
+    """Tell whether a value is a finite number, Python's or NumPy's; True and False are not."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return False
     try:

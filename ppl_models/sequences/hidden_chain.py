@@ -201,7 +201,7 @@ def piece_length(num_sequences: int, num_steps: int) -> int:
 
 
 def may_lose_weight(transitions: Tensor) -> bool:
-    """Whether scaled products may lose a state to rounding: some move is too unlikely."""
+    """Tell whether scaled products may lose a state to rounding: some move is too unlikely."""
     return bool((transitions.detach() < LEAST.get(transitions.dtype, 1e-7)).any())
 
 

@@ -60,7 +60,7 @@ class WordBlocks:
         return self.known[size]
 
     def is_kept(self, size: int) -> bool:
-        """Whether all blocks together are small enough to be kept in memory."""
+        """Tell whether all blocks together are small enough to be kept in memory."""
         return len(self.sizes) == 1 or int(self.sizes.sum()) * size**2 <= KEPT
 
     def num_held(self, size: int) -> int:

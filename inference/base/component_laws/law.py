@@ -61,7 +61,7 @@ class ComponentLaw:
 
     @property
     def of_sums(self) -> bool:
-        """Whether the M-step needs sums over rows alone, not the rows once more."""
+        """Tell whether the M-step needs sums over rows alone, not the rows once more."""
         return True
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -267,7 +267,7 @@ class ComponentLaw:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether :meth:`scores` gives scores of the noise."""
+        """Tell whether :meth:`scores` gives scores of the noise."""
         return True
 
     def cells(self, params: Params, data: Tensor, responsibilities: Tensor) -> Cells | None:

@@ -481,7 +481,7 @@ def _read(
 
 
 def _is_plain(block: Any, data: Tensor) -> bool:
-    """Whether the checks left a block's numbers as they are."""
+    """Tell whether the checks left a block's numbers as they are."""
     if not data.is_floating_point():
         return False
     try:

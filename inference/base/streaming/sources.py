@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether data are rows on disk, which a fit reads block by block."""
+    """Tell whether data are rows on disk, which a fit reads block by block."""
     if isinstance(data, np.memmap):
         return data.ndim >= 2
     return type(data).__module__ == "pyarrow._dataset"

@@ -105,7 +105,7 @@ class Objective:
 
     @property
     def is_likelihood(self) -> bool:
-        """Whether the cost is the likelihood and nothing else."""
+        """Tell whether the cost is the likelihood and nothing else."""
         return (
             self.cost is not None
             and not self.cost.consistency

@@ -79,7 +79,7 @@ class OutputLayers:
         return self.objective.about
 
     def usable(self) -> bool:
-        """Whether all networks have known features and few parameters behind them."""
+        """Tell whether all networks have known features and few parameters behind them."""
         found = self._outputs(self.networks.params(self.networks.theta))
         return (
             found is not None

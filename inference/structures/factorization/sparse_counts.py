@@ -54,7 +54,7 @@ class SparseCounts(Counts):
         return cls(data, None, about.concentration, shape, rate)
 
     def takes_newton(self, num_components: int) -> bool:
-        """Whether Newton steps pay: under flat priors, with Hessians that are not large."""
+        """Tell whether Newton steps pay: under flat priors, with Hessians that are not large."""
         is_flat = self.concentration == 1 and self.shape == 1 and self.rate == 0
         return is_flat and num_components <= MOST_COMPONENTS
 

@@ -203,7 +203,7 @@ def signed_inside(
 
 
 def _keeps_names(layer: GeneralizedLinearLayer, root: Root | None) -> bool:
-    """Whether the root ties the layer's parents to their names."""
+    """Tell whether the root ties the layer's parents to their names."""
     return root is not None and root.latent == layer.parent and not root.renamable
 
 

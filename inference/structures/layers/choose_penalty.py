@@ -47,7 +47,7 @@ from ppl_models.parts.validation import check_size, is_number, plain_fields
 
 
 def is_open(model: Any) -> bool:
-    """Whether a model leaves its penalty and its graph open."""
+    """Tell whether a model leaves its penalty and its graph open."""
     left_open = isinstance(getattr(model, "penalty", None), ToBeChosen)
     return left_open and all(
         layer.graph is None and layer.terms is None for layer in model.layers()

@@ -125,7 +125,7 @@ def _looser(own: Any, value: Any) -> Any:
 
 
 def _is_whole(layer: GeneralizedLinearLayer, graph: Tensor) -> bool:
-    """Whether every latent has an edge, and every child where it must."""
+    """Tell whether every latent has an edge, and every child where it must."""
     return bool(graph.any(0).all()) and (not layer.every_child or bool(graph.any(1).all()))
 
 

@@ -151,7 +151,7 @@ ZERO = 1e-9  # a coefficient below it is zero: the active ones come out as round
 
 
 def inside_cone(beta: Tensor, steps: Tensor) -> Tensor:
-    """Whether no step falls, bool (...,) of (..., P)."""
+    """Tell whether no step falls, bool (...,) of (..., P)."""
     return (beta @ steps.mT >= -SLACK).all(-1)
 
 

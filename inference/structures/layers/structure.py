@@ -233,7 +233,7 @@ class LayeredStructure(Structure):
 
     @property
     def _has_named_latents(self) -> bool:
-        """Whether latents have names: a graph is given and no item depends on products.
+        """Tell whether latents have names: a graph is given and no item depends on products.
 
         The spectral start may then match directions to the wrong latents, and EM from it with some
         latents flipped ends where EM from it does: of several starts, all but the first are random.

@@ -247,7 +247,7 @@ class MixtureStructure(Structure):
 
     @property
     def regresses(self) -> bool:
-        """Whether the components depend on covariates."""
+        """Tell whether the components depend on covariates."""
         return self.about.covariates is not None and self.about.num_components > 1
 
     @property

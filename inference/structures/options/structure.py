@@ -144,7 +144,7 @@ class OptionsStructure(Structure):
 
     @property
     def _are_names_free(self) -> bool:
-        """Whether neither model nor prior prefers keeping an option to changing it."""
+        """Tell whether neither model nor prior prefers keeping an option to changing it."""
         chain = self.about
         return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
 
