@@ -356,7 +356,7 @@ def test_a_thin_component_of_many_rows_is_an_optimum(seed):
     rng = np.random.default_rng(seed)
     group = rng.integers(2, size=1500)
     rows = rng.normal(size=(1500, 4)) + 6.0 * group[:, None]
-    rows[:, 3] = rows[:, :3].sum(1) + 0.05 * rng.normal(size=1500)  # thin in one direction
+    rows[:, 3] = rows[:, :3].sum(1) + 0.01 * rng.normal(size=1500)  # thin in one direction
     rows[group == 1, 3] += rng.normal(size=(group == 1).sum())
     result = fit(Mixture(2, MultivariateNormal(), 4), rows, seed=seed)
     truth = [np.cov(rows[group == k].T, bias=True) for k in (0, 1)]
