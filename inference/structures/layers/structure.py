@@ -109,6 +109,10 @@ class LayeredStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
+        if hasattr(model, "root_law") and not hasattr(model, "root_layer"):
+            raise ValueError(
+                f"model: {type(model).__name__}.root_law() is now called root_layer(); rename it"
+            )
         return cls(model) if hasattr(model, "layers") and hasattr(model, "root_layer") else None
 
     @cached_property

@@ -1,0 +1,37 @@
+"""Public names of the last release that have new ones; using one warns until the next release."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+def warn_renamed(old: str, new: str, depth: int = 2) -> None:
+    """Warn that a public name has a new one.
+
+    Args:
+        old: name of the last release.
+        new: name today.
+        depth: number of calls between the user's line and this function.
+    """
+    message = f"{old} is deprecated: write {new}; the next version has the new name alone"
+    warnings.warn(message, DeprecationWarning, stacklevel=depth + 1)
+
+
+class Renamed:
+    """Attribute or method of the last release that reads the one of today, with a warning.
+
+    Args:
+        new: name of the attribute today.
+    """
+
+    def __init__(self, new: str) -> None:
+        self.new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.old = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is not None:
+            warn_renamed(f"{owner.__name__}.{self.old}", self.new)
+        return getattr(owner if instance is None else instance, self.new)
