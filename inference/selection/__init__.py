@@ -1,7 +1,5 @@
 """Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
-import typing
-
 from inference.selection.attribute_distributions import compare_roots as compare_roots
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
@@ -43,15 +41,6 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
-from ppl_models.parts.renamed import warn_renamed as _warn_renamed
-from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.renamed import with_old_names as _with_old_names
 
-__dir__ = _promised(__name__)
-
-if not typing.TYPE_CHECKING:  # a type checker would take any name for one of this module
-
-    def __getattr__(name: str) -> object:
-        if name == "LawsAndNumbers":
-            _warn_renamed(f"{__name__}.{name}", "DistributionsAndNumbers")
-            return DistributionsAndNumbers
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")

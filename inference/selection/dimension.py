@@ -487,7 +487,7 @@ class DistributionsAndNumbers:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_tables("LawsAndNumbers", self.bootstrap)
+        check_tables("DistributionsAndNumbers", self.bootstrap)
 
     def choose(self, study: Study) -> Selection:
         """Choose by :func:`select_components`, or the number of the grid nearest to its answer."""

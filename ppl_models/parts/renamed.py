@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
+
+from ppl_models.parts.surface import promised
 
 
 def warn_renamed(old: str, new: str, depth: int = 2) -> None:
@@ -16,6 +20,25 @@ def warn_renamed(old: str, new: str, depth: int = 2) -> None:
     """
     message = f"{old} is deprecated: write {new}; the next version has the new name alone"
     warnings.warn(message, DeprecationWarning, stacklevel=depth + 1)
+
+
+def with_old_names(
+    module: str, **names: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a public module that had other names.
+
+    Args:
+        module: name of the module, ``__name__`` in it.
+        names: its names today, by those of the last release.
+    """
+
+    def get(name: str) -> object:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", names[name])
+        return getattr(sys.modules[module], names[name])
+
+    return get, promised(module)
 
 
 class Renamed:
