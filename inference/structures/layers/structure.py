@@ -109,7 +109,7 @@ class LayeredStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
-        if hasattr(model, "root_law") and not hasattr(model, "root_layer"):
+        if not hasattr(model, "root_layer") and hasattr(model, "root_law"):
             raise ValueError(
                 f"model: {type(model).__name__}.root_law() is now called root_layer(); rename it"
             )
