@@ -2,7 +2,8 @@
 
 Sparse counts: topics of 11,000 texts in 1,000 words, 2.6 % of the cells non-zero, as a CSR matrix,
 against ``NMF`` (Kullback-Leibler, multiplicative updates) of the same matrix; non-negative least
-squares on the digits against ``NMF`` (coordinate descent); factor analysis on the measurements of
+squares on the digits against ``NMF`` (coordinate descent); sparse codes of 1,000 rows in 20 items
+against ``DictionaryLearning`` with positive codes; factor analysis on the measurements of
 breast cancer and on the digits against ``FactorAnalysis``. Each line gives the seconds of the
 processor of both, their ratio, and what both reached: divergence and squares are better low,
 log-likelihoods high. ``peak_mb`` is the memory that our fit took beside the data.
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from _bench import Peak, command_line, run, seeds, timed
 from scipy import sparse
 from scipy.special import xlogy
@@ -23,9 +25,18 @@ from sklearn import decomposition
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from inference import Fit, fit
-from ppl_models import FactorAnalysis, GaussianFactorization, PoissonFactorization
+from inference.inspection import column_recovery
+from inference.structures.dictionary.decoders import unit_columns
+from ppl_models import (
+    FactorAnalysis,
+    GaussianFactorization,
+    PoissonFactorization,
+    SparseCoding,
+)
 
 NUM_TOPICS, TEXT_LENGTH = 10, 45
+NUM_ITEMS, NUM_COLUMNS, SPARSITY, NOISE = 20, 30, 3, 0.05  # of sparse codes
+SAME_COLUMN = 0.01  # squared distance of unit columns, 5.7 degrees
 
 
 def texts(num_texts: int, num_words: int, seed: int) -> sparse.csr_array:
@@ -48,6 +59,17 @@ def divergence(table: sparse.csr_array, z: np.ndarray, phi: np.ndarray) -> float
     mean = np.einsum("ck,ck->c", z[rows], phi.T[table.indices]).clip(1e-12)
     fitted = (z.sum(0) * phi.sum(1)).sum()
     return float((xlogy(table.data, table.data / mean) - table.data).sum() + fitted)
+
+
+def sparse_rows(num_rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A dictionary (J, m) of random directions, and noisy rows (N, J) of three columns each."""
+    generator = torch.Generator().manual_seed(100 + seed)
+    kind = {"generator": generator, "dtype": torch.float64}
+    dictionary = unit_columns(torch.randn(NUM_ITEMS, NUM_COLUMNS, **kind))
+    chosen = torch.rand(num_rows, NUM_COLUMNS, generator=generator).topk(SPARSITY, -1).indices
+    codes = torch.zeros(num_rows, NUM_COLUMNS, dtype=torch.float64)
+    codes.scatter_(-1, chosen, 0.5 + torch.rand(num_rows, SPARSITY, **kind))
+    return dictionary, codes @ dictionary.T + NOISE * torch.randn(num_rows, NUM_ITEMS, **kind)
 
 
 def factors(found: Fit) -> tuple[np.ndarray, np.ndarray]:
@@ -89,6 +111,30 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "peak_mb": round(peak.extra / 2**20, 1),
             "data_mb": round((table.data.nbytes + table.indices.nbytes) / 2**20, 1),
         }
+        truth, table = sparse_rows(args.sparse, seed)
+        model = SparseCoding(NUM_ITEMS, NUM_COLUMNS, SPARSITY, noise=None)
+        own, ours = timed(partial(fit, model, table, seed=seed))
+        peer = decomposition.DictionaryLearning(
+            NUM_COLUMNS,
+            alpha=0.1,
+            fit_algorithm="cd",
+            transform_algorithm="lasso_cd",
+            positive_code=True,
+            random_state=seed,
+        )
+        codes, theirs = timed(partial(peer.fit_transform, table.numpy()))
+        yield line("sparse codes", table, ours, theirs) | {
+            "seed": seed,
+            "columns_true": NUM_COLUMNS,
+            "ours_recovered": column_recovery(
+                own.params["dictionary"], truth, SAME_COLUMN
+            ).num_recovered,
+            "theirs_recovered": column_recovery(
+                torch.from_numpy(peer.components_.T), truth, SAME_COLUMN
+            ).num_recovered,
+            "ours_sse": round(float((table - own.reconstruct(table)).square().sum()), 1),
+            "theirs_sse": round(float(((table.numpy() - codes @ peer.components_) ** 2).sum()), 1),
+        }
     digits = load_digits().data[: args.digits]
     own, ours = timed(lambda: fit(GaussianFactorization(64, 10, nonnegative=True), digits))
     peer = decomposition.NMF(10)
@@ -118,7 +164,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=11_000, metavar="N", help="number of texts")
     parser.add_argument("--words", type=int, default=1_000, metavar="J", help="number of words")
     parser.add_argument("--digits", type=int, default=1_797, metavar="N", help="number of digits")
-    run(parser, measure, argv, {"replicates": 1, "texts": 300, "words": 60, "digits": 200})
+    parser.add_argument("--sparse", type=int, default=1_000, metavar="N", help="rows of codes")
+    small = {"replicates": 1, "texts": 300, "words": 60, "digits": 200, "sparse": 200}
+    run(parser, measure, argv, small)
 
 
 if __name__ == "__main__":
