@@ -100,7 +100,7 @@ class Program:
         new = object.__new__(Program)
         new.__dict__.update(self.__dict__)
         new.args = args
-        if any(one is not other for one, other in zip(args, self.args, strict=False)):
+        if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
             new._chains = []
         return new
 
@@ -116,7 +116,7 @@ class Program:
         return (
             self._given is model
             and len(args) == len(self.args)
-            and all(one is other for one, other in zip(args, self.args, strict=True))
+            and all(arg is other for arg, other in zip(args, self.args, strict=True))
         )
 
     def share_trial(self, trial: dict[str, bool]) -> None:
@@ -309,9 +309,11 @@ class Program:
             alone = self._trace(params, enumerate_latents=False, fixed=fixed).nodes
             sites = [site.name for site in self._summed_sites()]
             with pyro.validation_enabled(False):
-                found = differing_site(sites, alone, factors.trace.nodes, self.max_plate_nesting, k)
-            if found is not None:
-                return found
+                site_name = differing_site(
+                    sites, alone, factors.trace.nodes, self.max_plate_nesting, k
+                )
+            if site_name is not None:
+                return site_name
         return None
 
     # ---------------------------------------------------------------- densities
@@ -334,10 +336,10 @@ class Program:
             for name in self._by_name:
                 node = trace.nodes[name]
                 log_probs[name] = scale_and_mask(self._log_prob(node), mask=node["mask"])
-        found = summed_prior(trace, log_probs, self.sites, self.row_plates)
-        for name in found.dependent:
+        summed = summed_prior(trace, log_probs, self.sites, self.row_plates)
+        for name in summed.dependent:
             check_dependent(self.site(name), first[name], trace.nodes[name], room)
-        return found
+        return summed
 
     def _summed_sites(self) -> list[Site]:
         """All sites but parameters, and factors of them, that depend on no latent."""
@@ -497,11 +499,11 @@ class Program:
 
         Without a common plate (R,) or ().
         """
-        return self._each(lambda own: self._factors(own).log_rows(), params)
+        return self._each(lambda values: self._factors(values).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
         """Log-likelihood with latents summed out, () or (R,); scaled up for a mini-batch."""
-        return self._each(lambda own: self._factors(own).log_total(), params)
+        return self._each(lambda values: self._factors(values).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
         """Posterior of every local factor, by differentiating the log-marginal."""
@@ -514,7 +516,9 @@ class Program:
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """Expected complete log-density under fixed factor posteriors, () or (R,)."""
         return self._each(
-            lambda own, known: self._factors(own).expected(known.weights), params, posteriors
+            lambda values, posterior: self._factors(values).expected(posterior.weights),
+            params,
+            posteriors,
         )
 
     def expected_log_joint(
@@ -522,10 +526,10 @@ class Program:
     ) -> Tensor:
         """Expected log-joint with a share of the prior of the parameters, () or (R,)."""
 
-        def both(own: Params, known: FactorPosteriors) -> Tensor:
-            factors = self._factors(own)
-            log_prior = factors.expected_prior(known.weights)
-            return factors.expected(known.weights) + (
+        def both(values: Params, posterior: FactorPosteriors) -> Tensor:
+            factors = self._factors(values)
+            log_prior = factors.expected_prior(posterior.weights)
+            return factors.expected(posterior.weights) + (
                 log_prior if prior_share == 1.0 else prior_share * log_prior
             )
 
@@ -534,7 +538,7 @@ class Program:
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
         """Marginals P(latent = value | data), ([R], N, num_values), by latent site."""
         with torch.no_grad():
-            return self._each(lambda own: self._factors(own).marginals(), params)
+            return self._each(lambda values: self._factors(values).marginals(), params)
 
     def latents_above(self, params: Params) -> Params:
         """Draw of the latents that parameters depend on, given one set of parameters."""
@@ -619,7 +623,7 @@ class Program:
     def inside(self, params: Params) -> Tensor:
         """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""
         held = [self.site(name).support.check(value) for name, value in params.items()]
-        return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
+        return torch.stack([flags.reshape(len(flags), -1).all(-1) for flags in held]).all(0)
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""

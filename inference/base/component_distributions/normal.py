@@ -124,7 +124,7 @@ class WholeRowDistribution(ComponentDistribution):
             .amax(-1)
             .reciprocal()
         )  # least variance, as a share
-        found = [
+        sentences = [
             f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's"
             f" variance there, on {float(counts[k]):.3g} rows"
             for k in (widths < LEAST_WIDTH).nonzero().ravel().tolist()
@@ -153,11 +153,11 @@ class WholeRowDistribution(ComponentDistribution):
                         ),
                     ]
                 )
-                found.append(
+                sentences.append(
                     f"columns {shown} repeat each other or add up to each other, so that"
                     " covariances have no width but what the prior gives them: leave out a column"
                 )
-        return (*found, *rests_on(few, counts))
+        return (*sentences, *rests_on(few, counts))
 
 
 class NormalDistribution(WholeRowDistribution):
@@ -215,10 +215,12 @@ class NormalDistribution(WholeRowDistribution):
         sums, squares = torch.zeros_like(params["means"]), torch.zeros_like(params["precisions"])
         for rows, seen in patterns_of(data.isnan()):
             filled, spread = _completed(params, data[rows], seen)
-            own, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
-            sums = sums + (own.unsqueeze(-2) @ x).squeeze(-2)
+            weight_p, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
+            sums = sums + (weight_p.unsqueeze(-2) @ x).squeeze(-2)
             squares = (
-                squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+                squares
+                + x.mT @ (weight_p.unsqueeze(-1) * x)
+                + weight_p.sum(-1)[..., None, None] * spread
             )
         return NormalStatistics(sums, squares, centre)
 
