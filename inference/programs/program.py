@@ -168,11 +168,14 @@ class Program:
             default=0,
         )
         self._by_name = {site.name: site for site in self.sites}
+        self._names: dict[str, tuple[str, ...]] = {site.kind: () for site in self.sites}
+        for site in self.sites:
+            self._names[site.kind] += (site.name,)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Names of the sites of one kind, in program order."""
-        return tuple(site.name for site in self.sites if site.kind == kind)
+        return self._names.get(kind, ())
 
     @property
     def row_latents(self) -> tuple[str, ...]:

@@ -461,11 +461,11 @@ class ItemDistribution(ComponentDistribution):
     ) -> tuple[str, ...]:
         if "dispersion" not in params:
             return ()
-        few = (counts < 2) & (counts >= 1)
-        dispersed, sentences = self.dispersed_items(names), []
-        at_floor = (params["dispersion"] <= 1.001 * floor) & (
-            self.scales(data, weights) > 1.001 * floor
-        )
+        few, sentences = (counts < 2) & (counts >= 1), []
+        at_floor = params["dispersion"] <= 1.001 * floor
+        if bool(at_floor.any()):  # else the rows need not be read
+            at_floor = at_floor & (self.scales(data, weights) > 1.001 * floor)
+        dispersed = self.dispersed_items(names) if bool(at_floor.any()) else []
         for k in at_floor.any(-1).nonzero().ravel().tolist():
             items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
