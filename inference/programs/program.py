@@ -18,8 +18,8 @@ of the dims it gave its parameters; which of the two it is, is found out by a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -288,8 +288,10 @@ class Program:
             try:
                 point = at(self.draw_prior(1, seed=0, local=True), 0)
                 trace = self._trace(point, enumerate_latents=True)
-                for site in self.sites:
-                    self._log_prob(trace.nodes[site.name])
+                with self._unchecked():
+                    for site in self.sites:
+                        node = trace.nodes[site.name]
+                        node["fn"].log_prob(node["value"])
             except Exception as error:  # the program's own, whatever it is
                 raise ValueError(not_at_once(latents, error)) from error
             factors = self._eliminated(point)
@@ -336,9 +338,12 @@ class Program:
         with torch.no_grad(), quiet():
             trace = self._trace(values, True, needs_local=False, room=room)
             log_probs = {}
-            for name in self._by_name:
-                node = trace.nodes[name]
-                log_probs[name] = scale_and_mask(self._log_prob(node), mask=node["mask"])
+            with self._unchecked():
+                for name in self._by_name:
+                    node = trace.nodes[name]
+                    log_probs[name] = scale_and_mask(
+                        node["fn"].log_prob(node["value"]), mask=node["mask"]
+                    )
         summed = summed_prior(trace, log_probs, self.sites, self.row_plates)
         for name in summed.dependent:
             check_dependent(self.site(name), first[name], trace.nodes[name], room)
@@ -401,17 +406,22 @@ class Program:
             self._num_restarts(params),
         )
 
-    def _log_prob(self, node: Any) -> Tensor:
-        """Log density of a site's value; a user's data were checked once, before the work."""
-        with nullcontext() if self.is_own else pyro.validation_enabled(False):
-            value: Tensor = node["fn"].log_prob(node["value"])
-            return value
+    def _unchecked(self) -> AbstractContextManager[None]:
+        """Context without Pyro's checks: a user's data were checked once, before the work."""
+        return nullcontext() if self.is_own else pyro.validation_enabled(False)
 
-    def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> Iterator[Tensor]:
-        for site in self.sites:
-            if site.kind in kinds and site.name not in but:
-                node = trace.nodes[site.name]
-                yield scale_and_mask(self._log_prob(node), node["scale"], node["mask"])
+    def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> list[Tensor]:
+        """Log-densities of the sites of these kinds, scaled and masked."""
+        nodes = [
+            trace.nodes[site.name]
+            for site in self.sites
+            if site.kind in kinds and site.name not in but
+        ]
+        with self._unchecked():
+            return [
+                scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+                for node in nodes
+            ]
 
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
         """Log-prior of parameters that depend on no latent, and factors of them."""
@@ -465,16 +475,19 @@ class Program:
         """
         trace = self._trace(params, fixed is None, fixed, needs_local=names is None)
         log_probs = {}
-        for site in self._summed_sites()[first:]:
-            if names is not None and site.name not in names:
-                continue
-            node = trace.nodes[site.name]
-            log_prob = torch.zeros(()) if site.name == unread else self._log_prob(node)
-            log_probs[site.name] = (
-                log_prob
-                if node["mask"] is None or site.kind == "latent"
-                else scale_and_mask(log_prob, mask=node["mask"])
-            )
+        with self._unchecked():
+            for site in self._summed_sites()[first:]:
+                if names is not None and site.name not in names:
+                    continue
+                node = trace.nodes[site.name]
+                log_prob = torch.zeros(())
+                if site.name != unread:
+                    log_prob = node["fn"].log_prob(node["value"])
+                log_probs[site.name] = (
+                    log_prob
+                    if node["mask"] is None or site.kind == "latent"
+                    else scale_and_mask(log_prob, mask=node["mask"])
+                )
         log_prior = self._log_prior(trace, self._num_restarts(params))
         return LocalTerms.of(trace, log_probs, log_prior, self.latent_prior)
 
@@ -677,7 +690,7 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
-def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
+def _total(log_probs: Iterable[Tensor], restarts: int | None) -> Tensor:
     sums = (
         value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1)
         for value in log_probs
