@@ -22,6 +22,7 @@ from inference.base.structure import (
 )
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
+from inference.programs.arguments import call_of
 from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.validate import check_program
@@ -55,6 +56,7 @@ def problem_of(
             no engine can fit.
     """
     _check_call(model, seed)
+    model = call_of(model, data)
     if isinstance(data, RowBlocks):
         raise ValueError(
             "data: rows in memory were expected, got RowBlocks, which fit takes: give some of the"

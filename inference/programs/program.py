@@ -44,6 +44,7 @@ from inference.programs.elimination import (
     summed_prior,
 )
 from inference.programs.global_state import isolated, quiet
+from inference.programs.parameters import Flat
 from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
 from inference.programs.sites import (
     Site,
@@ -62,7 +63,7 @@ from inference.programs.wrap import (
     other_density,
     prepared,
 )
-from ppl_models.data.tables import checks_data, floating_dtype
+from ppl_models.data.tables import checks_data, first_tensor, floating_dtype
 
 Params = dict[str, Tensor]
 T = TypeVar("T")
@@ -182,6 +183,32 @@ class Program:
             for name in self.names("latent")
             if not self.row_plates or self.row_plates & set(self.site(name).plates)
         )
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows: the size of their plate.
+
+        Of a loop over a plate that all latents and data stand in, its length. Of several plates
+        over rows the one that the data are as long as, else the outermost; without any, the length
+        of the data, or 1.
+        """
+        nodes = {} if self.first_trace is None else sample_nodes(self.first_trace)
+        stacks = [
+            nodes[site.name]["cond_indep_stack"]
+            for site in self.sites
+            if site.kind in ("latent", "local", "observed") and nodes
+        ]
+        loops = [{f.name: f.size for f in stack if not f.vectorized} for stack in stacks]
+        for name, size in (loops or [{}])[0].items():
+            if all(name in other for other in loops):
+                return int(size)
+        plates = {f.name: f for stack in stacks for f in stack if f.name in self.row_plates}
+        shared = [f for f in plates.values() if all(f in stack for stack in stacks)]
+        frames = sorted(shared or plates.values(), key=lambda f: f.dim)
+        sizes = [f.size for f in frames if f.size > 1]
+        table: Any = first_tensor(self.args[0]) if self.args else None
+        length = len(table) if getattr(table, "ndim", 0) else 1
+        return length if length in sizes or not sizes else int(sizes[0])
 
     def site(self, name: str) -> Site:
         """Sample site of that name."""
@@ -620,6 +647,25 @@ class Program:
         """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""
         held = [self.site(name).support.check(value) for name, value in params.items()]
         return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
+
+    def centre(self, params: Params) -> Params:
+        """Unconstrained point from which parameters start: zero, or where the program says so.
+
+        Args:
+            params: (R, ...), for shapes and dtype.
+        """
+        free = {name: torch.zeros_like(value) for name, value in self.unconstrained(params).items()}
+        for name, start in self.starts.items():
+            if name in params:
+                own = self.unconstrained({name: start.to(params[name])})[name]
+                free[name] = own.expand(free[name].shape).clone()
+        return free
+
+    @cached_property
+    def starts(self) -> Params:
+        """Values at which the program starts its parameters without a prior."""
+        nodes = {} if self.first_trace is None else sample_nodes(self.first_trace)
+        return {name: n["fn"].start for name, n in nodes.items() if isinstance(n["fn"], Flat)}
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""

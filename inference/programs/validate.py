@@ -29,7 +29,7 @@ def check_program(program: Program) -> None:
         program: with all its data.
 
     Raises:
-        ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without
+        ValueError: for plates that draw a part of the rows, a program without
             parameters or without anything observed, sites of many values outside any plate, and
             data outside the support of their distribution or whose density is not a number.
     """
@@ -38,13 +38,6 @@ def check_program(program: Program) -> None:
         return
     lines = {site.name: f" ({site.line})" if site.line else "" for site in program.sites}
     for name, node in trace.nodes.items():
-        if node["type"] == "param":
-            raise ValueError(
-                f"pyro.param site {name!r}: parameters were expected as sample sites with a prior,"
-                f" which the engines find by themselves; write pyro.sample({name!r},"
-                " dist.Normal(0.0, 10.0)) or a distribution with the support it needs (Gamma, Beta,"
-                " Dirichlet)"
-            )
         if (
             type(node.get("fn")).__name__ == "_Subsample"
             and node["value"] is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from inference.programs.global_state import in_dtype
+from inference.programs.parameters import ParameterSites
 from ppl_models.data.tables import checks_data, floating_dtype
 from ppl_models.parts.item_response import ItemResponse
 
@@ -27,6 +29,13 @@ CHOICES = (
     "only integer tensors of a single element",
     "can be converted to an index",
 )
+NOISY = {  # by function of torch: the layer, and the place of its argument ``training``
+    "dropout": ("dropout", 2),
+    "feature_dropout": ("dropout", 2),
+    "alpha_dropout": ("dropout", 2),
+    "feature_alpha_dropout": ("dropout", 2),
+    "batch_norm": ("batch normalisation", 5),
+}
 CLASHES = (
     "same dtype",
     "expected scalar type",
@@ -85,10 +94,21 @@ class _Widening(TorchFunctionMode):
 
     Without that a matrix product of two dtypes is an error, and a float32 vector times a float64
     number is a float32 vector.
+
+    Args:
+        replaced: values of parameters of networks, by the id of the network's own, which are used
+            in their place.
     """
+
+    def __init__(self, replaced: dict[int, Tensor]) -> None:
+        super().__init__()
+        self.replaced = replaced
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.replaced:
+            args = [self._put(value) for value in args]
+            kwargs = {key: self._put(value) for key, value in kwargs.items()}
         dtype = torch.get_default_dtype()
         if func is Tensor.float:
             return args[0].to(dtype)
@@ -101,6 +121,11 @@ class _Widening(TorchFunctionMode):
             *(_widened(value, dtype) for value in args),
             **{key: _widened(value, dtype) for key, value in kwargs.items()},
         )
+
+    def _put(self, value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(self._put(part) for part in value)
+        return self.replaced.get(id(value), value) if isinstance(value, nn.Parameter) else value
 
 
 def _widened(value: Any, dtype: torch.dtype) -> Any:
@@ -123,19 +148,34 @@ class _Watching(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        _refuse_training(func, args, kwargs)
         if not self.found:
             dtype = torch.get_default_dtype()
             self.found = func is Tensor.float and dtype is torch.float64
             for value in (
                 (*args, *kwargs.values()) if kwargs else args
             ):  # thousands of steps call this a hundred thousand times
-                if (
+                if isinstance(value, nn.Parameter) or (
                     isinstance(value, Tensor)
                     and value.dtype is not dtype
                     and _widened(value, dtype) is not value
                 ):
                     self.found = True
         return func(*args, **kwargs)
+
+
+def _refuse_training(func: Any, args: Any, kwargs: Any) -> None:
+    """Refuse layers that draw at random, or look at all rows together, while a network trains."""
+    place = NOISY.get(getattr(func, "__name__", ""))
+    if place is None:
+        return
+    words, at = place
+    training = kwargs.get("training", args[at] if len(args) > at else False)
+    if training is True:
+        raise ValueError(
+            f"a network with {words} is in training mode, in which the density of a row is not the"
+            " same at every run: call its eval() before the fit"
+        )
 
 
 def _clash(error: Exception) -> bool:
@@ -158,7 +198,13 @@ class Prepared:
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
-        with in_dtype(dtype), _MissingEntries(), _Widening() if self.widen else nullcontext():
+        replaced: dict[int, Tensor] = {}
+        with (
+            in_dtype(dtype),
+            _MissingEntries(),
+            ParameterSites(replaced),
+            _Widening(replaced) if self.widen else nullcontext(),
+        ):
             return self.model(*args)
 
 
@@ -176,8 +222,11 @@ class SourceLines(Messenger):
         self.of.setdefault(msg["name"], _line_of_user())
 
 
-LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (pyro, torch)) + (
+LIBRARIES = (
+    *(str(Path(module.__file__ or "").parent) for module in (pyro, torch)),
     str(Path(__file__).parent),
+    contextlib.__file__,
+    functools.__file__,
 )
 
 
