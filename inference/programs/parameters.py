@@ -129,7 +129,13 @@ def _start(
         )
     if constraint is constraints.real:
         return value, constraint
-    transform = biject_to(constraint)
+    try:
+        transform = biject_to(constraint)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"pyro.param {name!r}: a constraint with a bijection to real numbers was expected, such"
+            f" as positive, simplex or corr_cholesky, got {constraint}"
+        ) from error
     free = transform.inv(value)
     if bool((free.abs() < FAR).all()):
         return value, constraint

@@ -29,12 +29,15 @@ CHOICES = (
     "only integer tensors of a single element",
     "can be converted to an index",
 )
-NOISY = {  # by function of torch: the layer, and the place of its argument ``training``
-    "dropout": ("dropout", 2),
-    "feature_dropout": ("dropout", 2),
-    "alpha_dropout": ("dropout", 2),
-    "feature_alpha_dropout": ("dropout", 2),
-    "batch_norm": ("batch normalisation", 5),
+TRAINING = {  # layers whose density of a row changes from run to run while they train
+    "dropout": "dropout",
+    "feature_dropout": "dropout",
+    "alpha_dropout": "dropout",
+    "feature_alpha_dropout": "dropout",
+    "dropout1d": "dropout",
+    "dropout2d": "dropout",
+    "dropout3d": "dropout",
+    "batch_norm": "batch normalisation",
 }
 CLASHES = (
     "same dtype",
@@ -106,6 +109,7 @@ class _Widening(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        _refuse_training(func, args, kwargs)
         if self.replaced:
             args = [self._put(value) for value in args]
             kwargs = {key: self._put(value) for key, value in kwargs.items()}
@@ -166,14 +170,12 @@ class _Watching(TorchFunctionMode):
 
 def _refuse_training(func: Any, args: Any, kwargs: Any) -> None:
     """Refuse layers that draw at random, or look at all rows together, while a network trains."""
-    place = NOISY.get(getattr(func, "__name__", ""))
-    if place is None:
-        return
-    words, at = place
-    training = kwargs.get("training", args[at] if len(args) > at else False)
-    if training is True:
+    layer = TRAINING.get(getattr(func, "__name__", ""))
+    if layer is not None and (
+        kwargs.get("training") is True or (len(args) == 3 and args[2] is True)
+    ):
         raise ValueError(
-            f"a network with {words} is in training mode, in which the density of a row is not the"
+            f"a network with {layer} is in training mode, in which the density of a row is not the"
             " same at every run: call its eval() before the fit"
         )
 
