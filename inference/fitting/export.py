@@ -113,6 +113,11 @@ def to_arviz(
         if fit.draws is None
         else fit.draws
     )
+    if not draws:
+        raise ValueError(
+            f"to_arviz: a fit with parameters was expected, and {fit.model_name} has none:"
+            " posterior_latents(data) has the posterior of its latents"
+        )
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     groups: dict[str, Variables] = {"posterior": {}}
     for site, value in draws.items():

@@ -161,7 +161,8 @@ def fit(
             of them.
         StartsWarning: if a call that names neither engine nor parameters to start from found its
             best optimum only once.
-        RowsWarning: if rows that lack a covariate were dropped.
+        RowsWarning: if rows that lack a covariate were dropped, or a plate that would draw some of
+            its rows (``subsample_size``) is run with all of them.
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
@@ -244,11 +245,11 @@ def fit(
         try:
             with bar, isolated(seed):
                 if search is None:
-                    state = method.run(
-                        engine_problem,
-                        _start(problem, standard, init, num_restarts or 1),
-                        bar,
-                        path,
+                    start = _start(problem, standard, init, num_restarts or 1)
+                    state = (
+                        method.run(engine_problem, start, bar, path)
+                        if start
+                        else _evaluated(problem, method)
                     )
                 else:
                     assert isinstance(method, EM)
@@ -272,6 +273,30 @@ def fit(
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=2)
     return dataclasses.replace(result, warnings=messages)
+
+
+def _evaluated(problem: Problem, method: Method) -> Outcome:
+    """Outcome of a program whose parameters are all known: its log-likelihood, after no step."""
+    if not isinstance(method, EM) or problem.rows is not None:
+        raise ValueError(
+            f"the program has no parameters, so that {method!r} has nothing to estimate: leave"
+            " method out, and give rows in memory, for the posterior of its latents"
+        )
+    program = problem.program()
+    program.check_enumerable()
+    with torch.no_grad():
+        value = (program.log_marginal({}) + program.log_prior({})).double().reshape(1)
+        likelihood = program.log_marginal({}).double().reshape(1)
+    return Outcome(
+        params={},
+        objective=value,
+        objective_name="log-posterior",
+        log_likelihood=likelihood,
+        history=value.unsqueeze(0),
+        history_log_likelihood=likelihood.unsqueeze(0),
+        converged=torch.ones(1, dtype=torch.bool),
+        num_iterations=torch.ones(1, dtype=torch.long),
+    )
 
 
 def _searched(
@@ -500,14 +525,16 @@ def assemble(
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     engine_problem = problem if standard is None else standard.problem
-    if isinstance(method, EM) and not outcome.is_named:
+    if isinstance(method, EM) and outcome.params and not outcome.is_named:
         outcome = dataclasses.replace(
             outcome,
             params=canonical_for_data(engine_problem.structure, engine_problem, outcome.params),
         )
     spread = method.spread if isinstance(method, SAEM) else None
-    is_ranked = isinstance(method, EM) or (
-        spread is not None and bool(engine_problem.structure.labels())
+    is_ranked = (
+        bool(outcome.params)
+        and isinstance(method, EM)
+        or (spread is not None and bool(engine_problem.structure.labels()))
     )
     ranking = (
         rank_restarts(engine_problem, outcome.params, outcome.objective, spread)

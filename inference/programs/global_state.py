@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
+from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch.distributions import constraints, transform_to
 
 
@@ -109,6 +110,34 @@ def in_dtype(dtype: torch.dtype) -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(before)
+
+
+@contextmanager
+def whole_plates(drawn: dict[str, tuple[int, int]]) -> Iterator[None]:
+    """Run with all rows of plates that would draw some of them at random.
+
+    Args:
+        drawn: filled with the rows that each of them would draw, and with its size.
+    """
+    plain = SubsampleMessenger._subsample
+
+    def whole(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        subsample: Any = None,
+        *others: Any,
+    ) -> Any:
+        if size is not None and subsample is None and subsample_size not in (None, size):
+            drawn[name], subsample_size = (int(subsample_size or 0), int(size)), None
+        return plain(name, size, subsample_size, subsample, *others)
+
+    with _TURN.lock:
+        SubsampleMessenger._subsample = staticmethod(whole)  # type: ignore[assignment, method-assign]
+        try:
+            yield
+        finally:
+            SubsampleMessenger._subsample = staticmethod(plain)  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -55,6 +55,7 @@ from inference.programs.sites import (
     sample_nodes,
     sites_of,
     unchanging_distributions,
+    unread_imputations,
 )
 from inference.programs.wrap import (
     crossed_plates,
@@ -162,7 +163,11 @@ class Program:
         return model
 
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
-        self.sites, self.row_plates = sites_of(trace, lines, self.args)
+        unread: frozenset[str] = frozenset()
+        if not self.is_own:
+            with isolated(0), torch.no_grad():
+                unread = unread_imputations(self.model, self.args, trace)
+        self.sites, self.row_plates = sites_of(trace, lines, self.args, unread)
         nodes = sample_nodes(trace)
         self.max_plate_nesting = max(
             (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized),
@@ -183,6 +188,11 @@ class Program:
             for name in self.names("latent")
             if not self.row_plates or self.row_plates & set(self.site(name).plates)
         )
+
+    @property
+    def drawn(self) -> dict[str, tuple[int, int]]:
+        """Rows that each plate would draw at random, and its size, where it takes all of them."""
+        return dict(getattr(self.model, "drawn", {}))
 
     @cached_property
     def num_rows(self) -> int:

@@ -17,18 +17,22 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from inference.programs.global_state import in_dtype
+from inference.programs.global_state import in_dtype, whole_plates
 from inference.programs.parameters import ParameterSites
 from ppl_models.data.tables import checks_data, floating_dtype
+from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 
+MOST_BITS = 16  # of one vector whose values are summed over
 CHOICES = (
     "Boolean value of Tensor",
     "converted to Scalar",
     "converted to Python scalars",
     "only integer tensors of a single element",
     "can be converted to an index",
+    "Index tensor must have",  # of gather, which does not broadcast
 )
+SHAPES = ("shape", "size of tensor", "broadcast", "dimension", "expand")
 TRAINING = {  # layers whose density of a row changes from run to run while they train
     "dropout": "dropout",
     "feature_dropout": "dropout",
@@ -74,6 +78,23 @@ class _MissingEntries(Messenger):
             missing, value[whole][0] if whole.any() else _inside(fn, value), value
         )
         msg["mask"] = whole if msg["mask"] is None else whole & msg["mask"]
+
+
+class _JointBits(Messenger):
+    """Make vectors of latent bits, ``Bernoulli(p).to_event(1)``, one latent of all their values.
+
+    Pyro enumerates no dims of an event.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        if msg["is_observed"] or getattr(fn, "reinterpreted_batch_ndims", 0) != 1:
+            return
+        if (
+            isinstance(fn.base_dist, torch.distributions.Bernoulli)
+            and fn.event_shape[0] <= MOST_BITS
+        ):
+            msg["fn"] = BinaryVector(fn.base_dist.logits)
 
 
 def _inside(fn: Any, like: Tensor) -> Tensor:
@@ -197,6 +218,7 @@ class Prepared:
         self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False
     ) -> None:
         self.model, self.dtype, self.widen = model, dtype, widen
+        self.drawn: dict[str, tuple[int, int]] = {}  # plates that draw rows: how many, of how many
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
@@ -205,6 +227,8 @@ class Prepared:
             in_dtype(dtype),
             _MissingEntries(),
             ParameterSites(replaced),
+            _JointBits(),
+            whole_plates(self.drawn),
             _Widening(replaced) if self.widen else nullcontext(),
         ):
             return self.model(*args)
@@ -275,17 +299,26 @@ def not_at_once(latents: str, error: BaseException) -> str:
     Args:
         latents: their names; error: what it raised.
     """
-    chooses = any(words in str(error) for words in CHOICES)
-    remedy = (
-        ": choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, while, int() "
-        "or .item()"
-        if chooses
-        else ", so that shapes must broadcast from the right"
+    place = (
+        "Summing latents out, their values stand in a dim of their own on the left of the plates"
     )
+    if any(words in str(error) for words in CHOICES):
+        remedy = (
+            f"{place}: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if,"
+            " while, int(), .item() or gather"
+        )
+    elif "enumerate_support" in str(error):
+        remedy = (
+            "Which values one of them has depends on another: give it one set of values, such as a"
+            " Categorical over 0, ..., M with logits of -inf for those it cannot have"
+        )
+    elif any(words in str(error).lower() for words in SHAPES):
+        remedy = f"{place}, so that shapes must broadcast from the right"
+    else:
+        remedy = place
     return (
         f"the program runs, but not with all values of {latents} at once, at "
-        f"{line_of_error(error)}: {first_line(error)}. Summing latents out, their values stand in "
-        f"a dim of their own on the left of the plates{remedy}"
+        f"{line_of_error(error)}: {first_line(error)}. {remedy}"
     )
 
 
