@@ -24,13 +24,14 @@ from inference.fitting.columns import (
     as_fitted,
     as_matrix,
     can_simulate,
-    checked_as_fitted,
+    count_rows,
     dims_of,
     labels_of,
     observed_sites,
 )
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.posterior import chunks, simulate_rows
+from inference.programs.arguments import Call
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
 from ppl_models.data.tables import checks_data, first_tensor
@@ -295,6 +296,12 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _observed(fit: FitRecord, data: Any) -> Variables:
+    if isinstance(fit.model, Call):
+        values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
+        return {
+            site: _by_unit(fit, site, as_array(value), fit.num_rows)
+            for site, value in values_of.items()
+        }
     if isinstance(data, Mapping):
         num_rows = len(first_tensor(data))  # what is not as long is no column of the rows
         return {
@@ -361,7 +368,7 @@ def _predictive(
 ) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
     num_rows = (
-        fit.num_rows if data is None else len(first_tensor(checked_as_fitted(fit, data)[0]))
+        fit.num_rows if data is None else count_rows(fit, data)
     )  # sequences, where lines are their steps
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}

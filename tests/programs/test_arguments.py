@@ -16,6 +16,7 @@ from support.user_programs import uniform
 from torch import Tensor, nn
 
 from inference import EM, Fit, RowBlocks, fit
+from inference.loo import cross_validate
 from inference.programs.arguments import Call, call_of
 
 X = 4 * uniform(60, seed=3) - 2
@@ -110,6 +111,40 @@ def test_rows_are_those_of_the_plate_whatever_the_first_tensor() -> None:
     found = fit(of_steps, (torch.poisson(3 * torch.ones(4, 9)), torch.ones(9)), QUICK)
     assert found.num_rows == 9
     assert found.latents == {"z": (1, 2)}
+
+
+def test_later_answers_lay_the_arguments_out(tmp_path: Path) -> None:
+    found = fit(two_lines, (X, Y), QUICK, args=(2,))
+    rows = {"x": X, "y": Y}
+    same = fit(of_one, rows, QUICK)
+    folded = cross_validate(found, (X, Y), num_folds=3)
+    assert np.allclose(folded.rows, cross_validate(same, rows, num_folds=3).rows)
+    table = found.to_arviz((X, Y))
+    assert table.observed_data["y"].shape == (60,)
+    found.posterior_latents((X, Y), out=tmp_path / "rows")
+    assert np.load(tmp_path / "rows" / "z.npy").shape == (60, 2)
+    frame = pd.DataFrame({"y": Y.numpy(), "x": X.numpy()})
+
+    def of_frame(data: Any, num_lines: int) -> None:
+        two_lines(data["x"], data["y"], num_lines)
+
+    third = fit(of_frame, frame, QUICK, args=(2,))
+    assert set(third.item_names) == {"x", "y"}
+    assert third.score(frame.assign(more="text")) == pytest.approx(found.score((X, Y)))
+
+
+def test_rows_that_lie_along_another_dim_are_not_left_out() -> None:
+    def of_steps(steps: Tensor, num_steps: int) -> None:
+        rate = pyro.sample("rate", dist.Gamma(2.0, 2.0))
+        with pyro.plate("rows", steps.shape[1]):
+            z = pyro.sample("z", dist.Bernoulli(0.5))
+            for t in range(num_steps):
+                pyro.sample(f"y_{t}", dist.Poisson(rate * (1 + z)), obs=steps[t])
+
+    data = (torch.poisson(3 * torch.ones(4, 9)), 4)
+    found = fit(of_steps, data, QUICK)
+    with pytest.raises(ValueError, match="9 rows of the program along the first dim"):
+        cross_validate(found, data, num_folds=2)
 
 
 def test_a_saved_fit_keeps_its_settings(tmp_path: Path) -> None:
