@@ -354,7 +354,7 @@ def counts_latent(data: Tensor) -> None:
 
 
 def bits_latent(data: Tensor) -> None:
-    rate = pyro.sample("rate", dist.Beta(ones(3), 1.0).to_event(1))
+    rate = pyro.sample("rate", dist.Beta(ones(17), 1.0).to_event(1))
     with pyro.plate("rows", len(data)):
         bits = pyro.sample("bits", dist.Bernoulli(rate).to_event(1))
         pyro.sample("x", dist.Normal(bits.sum(-1), 1.0), obs=data)
@@ -417,23 +417,6 @@ def test_a_scaled_prior_is_scaled() -> None:
     latents = {"z": torch.zeros(6, dtype=F64)}
     joint = plain_trace(tempered_prior, params | latents, SERIES[:, 0]).log_prob_sum()
     close(program.log_joint(params, latents), joint)
-
-
-def tempered_likelihood(data: Tensor) -> None:
-    weight = pyro.sample("weight", dist.Beta(ones(), 1.0))
-    with pyro.plate("rows", len(data)):
-        z = pyro.sample("z", dist.Bernoulli(weight))
-        with poutine.scale(scale=0.5):
-            pyro.sample("x", dist.Normal(z, 1.0), obs=data)
-
-
-def test_different_scales_cannot_be_summed_out() -> None:
-    """Pyro refuses this too: the marginal of a scaled factor and an unscaled one is not a scaled
-    marginal.
-    """
-    program = Program(tempered_likelihood, SERIES[:, 0])
-    with pytest.raises(ValueError, match="scale"):
-        program.log_marginal({"weight": torch.tensor(0.3, dtype=F64)})
 
 
 # ---------------------------------------------------------------- no traces left behind
