@@ -218,20 +218,24 @@ class Prepared:
         self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False
     ) -> None:
         self.model, self.dtype, self.widen = model, dtype, widen
+        self.weights: dict[str, nn.Parameter] = {}  # of networks, by the name of their site
         self.drawn: dict[str, tuple[int, int]] = {}  # plates that draw rows: how many, of how many
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
         replaced: dict[int, Tensor] = {}
+        sites = ParameterSites(replaced)
         with (
             in_dtype(dtype),
             _MissingEntries(),
-            ParameterSites(replaced),
+            sites,
             _JointBits(),
             whole_plates(self.drawn),
             _Widening(replaced) if self.widen else nullcontext(),
         ):
-            return self.model(*args)
+            out = self.model(*args)
+        self.weights = sites.own
+        return out
 
 
 class SourceLines(Messenger):
@@ -406,4 +410,32 @@ def first_run(
                 f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
             ) from error
         model = Prepared(model.model, model.dtype, widen=True)
-        return model, trace(model), lines.of
+        found = trace(model)
+        _refuse_fixed_weights(found, model.weights)
+        return model, found, lines.of
+
+
+def _refuse_fixed_weights(trace: Any, weights: dict[str, nn.Parameter]) -> None:
+    """Refuse a network that reads its own weights past the values of their sites.
+
+    The density of a run then depends on the network's own tensors, which its gradient shows.
+    """
+    if not weights or not torch.is_grad_enabled():
+        return
+    nodes = [node for node in trace.nodes.values() if node["type"] == "sample"]
+    try:
+        terms = [node["fn"].log_prob(node["value"]).sum() for node in nodes]
+    except ValueError:  # data outside a support, which is refused with its site
+        return
+    total = sum(terms, torch.zeros(()))
+    if not total.requires_grad:
+        return
+    slopes = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+    for name, slope in zip(weights, slopes, strict=True):
+        if slope is not None:
+            raise ValueError(
+                f"network parameter {name!r}: layers whose weights PyTorch's own functions read"
+                " were expected, and this one is read past them (by a compiled script, or an"
+                " autograd.Function), so that it cannot be estimated: write the layer with torch"
+                " functions"
+            )

@@ -356,3 +356,29 @@ def test_the_density_is_that_of_plain_pyro_after_its_own_training() -> None:
         params = {name: value.detach().double() for name, value in pyro.get_param_store().items()}
         assert float(Program(heaps, X).log_marginal(params)) == pytest.approx(theirs, rel=1e-5)
         assert torch.allclose(Program(heaps, X).starts["means"], params["means"])
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return grads[0] * weight, (grads[0] * x).sum().reshape(1)
+
+
+class PastTorch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([0.3]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([_Product.apply(x, self.weight), -x], -1)
+
+
+def test_weights_that_are_read_past_torch_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'network\$\$\$weight': layers whose weights"):
+        fit(of_network(PastTorch()), (COVARIATE, RESPONSE))
