@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro import poutine
+from pyro.distributions.util import gather
 from pyro.infer import config_enumerate
 from pyro.ops.indexing import Vindex
 from torch import Tensor
@@ -140,7 +141,7 @@ def tracking(args, observations):
         seen = observations[..., 0]
         with poutine.mask(mask=is_real):
             padded = torch.cat([positions, positions.new_zeros(args.num_frames, 1)], -1)
-            own = padded.gather(-1, assign)
+            own = gather(padded, assign, -1)
             pyro.sample("real_observations", dist.Normal(own, args.emission_noise_scale), obs=seen)
         with poutine.mask(mask=is_spurious):
             pyro.sample("spurious_observations", dist.Normal(0.0, 1.0), obs=seen)
@@ -273,7 +274,7 @@ PROGRAMS = (
     Case("gmm_tutorial", "Pyro, tutorial gmm", two_normals, lambda: heaps(0, 8)),
     Case("dpmm_gauss", DIRICHLET, sticks_of_points, points),
     Case("dpmm_poisson", DIRICHLET, sticks_of_counts, lambda: heaps(20, 90).round().abs()),
-    Case("tracking_1d", "Pyro, tutorial tracking_1d", tracking, frames, refused=True),
+    Case("tracking_1d", "Pyro, tutorial tracking_1d", tracking, frames),
     Case("mace_rendering", "Pyro, tutorial model_rendering", spammers, annotations),
     Case("t_nuts.gmm", NUTS_TEST, three_normals, lambda: heaps(1, 5, 10, size=30)),
     Case("t_nuts.bern_latent", NUTS_TEST, two_bits, lambda: heaps(0, 2)),
