@@ -95,16 +95,18 @@ def fit(
 ) -> Fit:
     """Fit a model to data.
 
-    A program of your own is any function of the data made of Pyro primitives: parameters are sample
-    sites with priors outside the plate over rows, latents are sample sites inside it, the data come
-    in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
-    ``Vindex(a)[..., z]``), also those that the distribution of a parameter depends on, as in a
-    spike and slab: the log-prior is then that of the parameters alone, and the log-likelihood that
-    of the rows given the parameters. A ``pyro.factor`` outside the plate over rows belongs to the
-    prior, unless it depends on latents that data depend on too. Continuous latents of the rows are
-    drawn, by NUTS and SVI. It runs in the dtype of the data (double precision where they are whole
-    numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not,
-    and NaN entries of its observed sites leave the likelihood.
+    A program of your own is any function made of Pyro primitives: parameters are sample sites with
+    priors outside the plate over rows, or ``pyro.param`` and ``pyro.module`` statements, whose
+    density is flat on their constraint and which start where the program starts them; latents are
+    sample sites inside the plate, the data come in by ``obs=``. Discrete latents are summed out
+    (index by them as in plain Pyro: ``a[z]``, ``Vindex(a)[..., z]``), also those that the
+    distribution of a parameter depends on, as in a spike and slab: the log-prior is then that of
+    the parameters alone, and the log-likelihood that of the rows given the parameters. A
+    ``pyro.factor`` outside the plate over rows belongs to the prior, unless it depends on latents
+    that data depend on too. Continuous latents of the rows are drawn, by NUTS and SVI. It runs in
+    the dtype of the data (double precision where they are whole numbers), restarts as one batch
+    where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
+    sites leave the likelihood. Scales of observed sites multiply their log-densities.
 
     Args:
         model: a zoo model, or any Pyro program.

@@ -437,7 +437,12 @@ class Program:
         """Log density of a site's value; a user's data were checked once, before the work."""
         with nullcontext() if self.is_own else pyro.validation_enabled(False):
             value: Tensor = node["fn"].log_prob(node["value"])
-            return value
+            return value if self.is_own else value.to(self._dtype)
+
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        """Dtype in which factors are multiplied: of the data, whatever a constant factor has."""
+        return floating_dtype(self.args)
 
     def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> Iterator[Tensor]:
         for site in self.sites:
