@@ -341,7 +341,13 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
     """Draws of the parameters from their prior, and a data set from each."""
     stand_in = fit.structure.stand_in()
     rows = (None, 2) if stand_in is None else (stand_in,)
+    if data is None and isinstance(fit.model, Call):
+        raise ValueError(
+            f"to_arviz: num_prior of {fit.model_name}, a program of several arguments, needs the"
+            " data, to_arviz(data, num_prior=...)"
+        )
     program = Program(fit.model, *rows) if data is None else next(chunks(fit, data))
+    program.refuse_flat("to_arviz: num_prior")
     drawn = program.draw_prior(num_draws, seed)
     prior = {
         name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None])

@@ -99,6 +99,9 @@ class ParameterSites(Messenger):
         self.values[name] = value
         if name in self.own and self.replaced is not None:
             self.replaced[id(self.own[name])] = value
+            msg["value"] = self.own[
+                name
+            ]  # as if it were in the store, so that no network is changed
 
 
 def _start(

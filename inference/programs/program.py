@@ -682,6 +682,18 @@ class Program:
         nodes = {} if self.first_trace is None else sample_nodes(self.first_trace)
         return {name: n["fn"].start for name, n in nodes.items() if isinstance(n["fn"], Flat)}
 
+    def refuse_flat(self, caller: str) -> None:
+        """Refuse draws from a prior that some parameter does not have.
+
+        Raises:
+            ValueError: naming it.
+        """
+        for name in self.starts:
+            raise ValueError(
+                f"{caller}: parameters with a prior to draw from were expected, and {name!r} is a"
+                f" pyro.param statement, which has none: write pyro.sample({name!r}, ...)"
+            )
+
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""
         names = [

@@ -358,6 +358,35 @@ def test_the_density_is_that_of_plain_pyro_after_its_own_training() -> None:
         assert torch.allclose(Program(heaps, X).starts["means"], params["means"])
 
 
+def test_a_network_that_takes_its_weights_from_the_store_keeps_its_own() -> None:
+    torch.manual_seed(8)
+    network = nn.Linear(1, 2)
+    before = {name: value.clone() for name, value in network.named_parameters()}
+
+    def model(x: Tensor, y: Tensor) -> None:
+        pyro.module("network", network, update_module_params=True)
+        with pyro.plate("rows", len(x)):
+            z = pyro.sample("z", dist.Bernoulli(0.5))
+            means = network(x.unsqueeze(-1))
+            pyro.sample(
+                "y", dist.Normal(torch.where(z == 0, means[..., 0], means[..., 1]), 0.2), obs=y
+            )
+
+    found = fit(model, (COVARIATE, RESPONSE), EM(), num_restarts=2)
+    rows = lines_by_hand(
+        found.params["network$$$weight"], found.params["network$$$bias"], torch.tensor(0.2).double()
+    )
+    assert found.log_likelihood == pytest.approx(float(rows.sum()))
+    for name, value in network.named_parameters():
+        assert isinstance(value, nn.Parameter)
+        assert torch.equal(value, before[name])
+
+
+def test_no_draws_are_made_from_a_prior_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="num_prior: parameters with a prior.*'weights' is a pyro"):
+        fit(heaps, X).to_arviz(X, num_prior=3)
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
