@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -384,35 +385,37 @@ def first_run(
         try:
             with nullcontext() if model.widen else watching:
                 found = trace(model)
+        except (RuntimeError, ValueError) as error:
+            if not watching.found:
+                raise ValueError(_in_words(error)) from error
+        else:
             if not watching.found:
                 return model, found, lines.of
-        except RuntimeError as error:
-            if not watching.found:
-                if not _clash(error):
-                    raise ValueError(
-                        f"the program at {line_of_error(error)}: {first_line(error)}"
-                    ) from error
-                raise ValueError(
-                    f"the program at {line_of_error(error)}: {first_line(error)}; its constants"
-                    " have more digits than its data, so convert one to the dtype of the other"
-                ) from error
-        except ValueError as error:
-            if "to satisfy the constraint" not in str(error):
-                raise
-            remedy = (
-                ": a covariate that is missing must be filled in before the fit, or given a"
-                " distribution of"
-                " its own"
-                if "nan" in str(error)
-                else ""
-            )
-            raise ValueError(
-                f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
-            ) from error
         model = Prepared(model.model, model.dtype, widen=True)
-        found = trace(model)
+        try:
+            found = trace(model)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(_in_words(error)) from error
         _refuse_fixed_weights(found, model.weights)
         return model, found, lines.of
+
+
+def _in_words(error: Exception) -> str:
+    """What a program raised, with its line, and without the shapes that Pyro lists below."""
+    if isinstance(error, ValueError) and "to satisfy the constraint" not in str(error):
+        return re.split(r"\n\s*Trace Shapes:", str(error))[0].rstrip()
+    remedy = ""
+    if isinstance(error, ValueError) and "nan" in str(error):
+        remedy = (
+            ": a covariate that is missing must be filled in before the fit, or given a"
+            " distribution of its own"
+        )
+    elif _clash(error):
+        remedy = (
+            "; its constants have more digits than its data, so convert one to the dtype of the"
+            " other"
+        )
+    return f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
 
 
 def _refuse_fixed_weights(trace: Any, weights: dict[str, nn.Parameter]) -> None:

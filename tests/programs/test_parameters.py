@@ -330,7 +330,7 @@ def test_a_module_of_pyro_keeps_its_constraint_and_its_own_values() -> None:
 )
 def test_a_network_in_training_mode_is_refused(layer: nn.Module, words: str) -> None:
     network = nn.Sequential(nn.Linear(1, 2), layer)
-    with pytest.raises(ValueError, match=f"{words} is in training mode.*eval"):
+    with pytest.raises(ValueError, match=rf"{words} is in training mode.*eval\(\) before the fit$"):
         fit(of_network(network), (COVARIATE, RESPONSE))
     network.eval()
     fit(of_network(network), (COVARIATE, RESPONSE), EM(tolerance=1.0, parameter_tolerance=9.0))
@@ -380,6 +380,29 @@ def test_a_network_that_takes_its_weights_from_the_store_keeps_its_own() -> None
     for name, value in network.named_parameters():
         assert isinstance(value, nn.Parameter)
         assert torch.equal(value, before[name])
+
+
+def test_a_recurrent_network_in_single_precision() -> None:
+    torch.manual_seed(9)
+    network = nn.GRU(1, 2, batch_first=True)
+    data = 4 * uniform(12, 4, seed=9).double() - 2
+
+    def model(data: Tensor) -> None:
+        pyro.module("network", network)
+        states, _ = network(data.unsqueeze(-1))
+        with pyro.plate("rows", len(data)):
+            z = pyro.sample("z", dist.Categorical(logits=states[:, -1]))
+            pyro.sample("x", dist.Normal(2.0 * z, 1.0), obs=data[:, 0])
+
+    program = Program(model, data)
+    params = {name: value[0] for name, value in program.draw_prior(1, seed=0).items()}
+    copied = nn.GRU(1, 2, batch_first=True).double()
+    copied.load_state_dict({name.partition("$$$")[2]: value for name, value in params.items()})
+    with torch.no_grad():
+        logits = copied(data.unsqueeze(-1))[0][:, -1].log_softmax(-1)
+    values = torch.tensor([0.0, 2.0]).double()
+    rows = (logits + dist.Normal(values, 1.0).log_prob(data[:, :1])).logsumexp(-1)
+    assert torch.allclose(program.log_marginal_rows(params), rows)
 
 
 def test_no_draws_are_made_from_a_prior_that_is_not_there() -> None:
