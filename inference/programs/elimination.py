@@ -131,15 +131,15 @@ class LocalTerms:
         scaled = dict(log_probs)
         for names in (log_probs.keys() - apart, apart):
             nodes = {name: trace.nodes[name] for name in log_probs if name in names}
-            own = {name: node["scale"] for name, node in nodes.items()}
-            if not any(isinstance(scale, Tensor) for scale in own.values()) and (
-                len(set(own.values())) < 2
+            by_site = {name: node["scale"] for name, node in nodes.items()}
+            if not any(isinstance(scale, Tensor) for scale in by_site.values()) and (
+                len(set(by_site.values())) < 2
             ):
-                scales.append(float(next(iter(own.values()), 1.0)))
+                scales.append(float(next(iter(by_site.values()), 1.0)))
                 continue
             of_latents = {
                 name: torch.as_tensor(scale)
-                for name, scale in own.items()
+                for name, scale in by_site.items()
                 if not nodes[name]["is_observed"]
             }
             values = {float(scale) for scale in of_latents.values() if scale.numel() == 1}
@@ -150,7 +150,7 @@ class LocalTerms:
                     f" {shown}: give poutine.scale to what is observed, or one scale to all"
                 )
             scales.append(values.pop() if values else 1.0)
-            scaled |= {name: log_probs[name] * (own[name] / scales[-1]) for name in own}
+            scaled |= {name: log_probs[name] * (by_site[name] / scales[-1]) for name in by_site}
         return cls(trace, scaled, log_prior, *scales)
 
 
@@ -340,7 +340,7 @@ def factors_of(
     }
     restarts = None if restarts_plate is None else plate_symbols[restarts_plate]
     alone = frozenset() if restarts is None else frozenset({restarts})
-    of_rows = [own for name, own in ordinals.items() if name not in prior.apart]
+    of_rows = [plates for name, plates in ordinals.items() if name not in prior.apart]
     target = frozenset.intersection(*of_rows) if of_rows else alone
     enumerated = {
         name: node["infer"]["_enumerate_symbol"]
@@ -414,14 +414,14 @@ def differing_site(
         nesting: plate dims, on the left of which the values stand.
     """
     for name in names:
-        one, many = (
+        single, batched = (
             scale_and_mask(n["fn"].log_prob(n["value"]), n["scale"], n["mask"])
             for n in (alone[name], at_once[name])
         )
-        while many.dim() > nesting:
-            many = many[: index + 1][-1]
-        one, many = torch.broadcast_tensors(one, many)
-        if not torch.allclose(one, many, rtol=1e-4, atol=1e-4, equal_nan=True):
+        while batched.dim() > nesting:
+            batched = batched[: index + 1][-1]
+        single, batched = torch.broadcast_tensors(single, batched)
+        if not torch.allclose(single, batched, rtol=1e-4, atol=1e-4, equal_nan=True):
             return name
     return None
 

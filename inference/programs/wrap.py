@@ -384,20 +384,20 @@ def first_run(
         watching = _Watching()
         try:
             with nullcontext() if model.widen else watching:
-                found = trace(model)
+                first_trace = trace(model)
         except (RuntimeError, ValueError) as error:
             if not watching.found:
                 raise ValueError(_in_words(error)) from error
         else:
             if not watching.found:
-                return model, found, lines.of
+                return model, first_trace, lines.of
         model = Prepared(model.model, model.dtype, widen=True)
         try:
-            found = trace(model)
+            first_trace = trace(model)
         except (RuntimeError, ValueError) as error:
             raise ValueError(_in_words(error)) from error
-        _refuse_fixed_weights(found, model.weights)
-        return model, found, lines.of
+        _refuse_fixed_weights(first_trace, model.weights)
+        return model, first_trace, lines.of
 
 
 def _in_words(error: Exception) -> str:
