@@ -94,12 +94,12 @@ class _Signature:
     def of(cls, program: Callable[..., Any], settings: Mapping[str, Any]) -> _Signature:
         kinds = [p.kind for p in _parameters(program)]
         open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        found = [
+        parameters = [
             p for p in _parameters(program) if p.kind not in open_kinds and p.name not in settings
         ]
         return cls(
-            tuple(p.name for p in found),
-            tuple(p.name for p in found if p.default is inspect.Parameter.empty),
+            tuple(p.name for p in parameters),
+            tuple(p.name for p in parameters if p.default is inspect.Parameter.empty),
             *(kind in kinds for kind in open_kinds),
         )
 

@@ -72,7 +72,7 @@ class ParameterSites(Messenger):
     def __init__(self, replaced: dict[int, Tensor] | None = None) -> None:
         super().__init__()
         self.values: dict[str, Tensor] = {}
-        self.own: dict[str, nn.Parameter] = {}
+        self.weights: dict[str, nn.Parameter] = {}
         self.replaced = replaced
 
     def _pyro_param(self, msg: Any) -> None:
@@ -82,7 +82,7 @@ class ParameterSites(Messenger):
             return
         given = msg["args"][1] if len(msg["args"]) > 1 else None
         if isinstance(given, nn.Parameter):
-            self.own[name] = given
+            self.weights[name] = given
         msg["fn"] = Flat(*_start(name, given, msg["kwargs"].get("constraint", constraints.real)))
         msg["type"], msg["args"], msg["kwargs"], msg["infer"] = "sample", (), {}, {}
         msg["is_observed"], msg["cond_indep_stack"], msg["scale"], msg["mask"] = (
@@ -97,9 +97,9 @@ class ParameterSites(Messenger):
             return
         name, value = msg["name"], msg["value"]
         self.values[name] = value
-        if name in self.own and self.replaced is not None:
-            self.replaced[id(self.own[name])] = value
-            msg["value"] = self.own[
+        if name in self.weights and self.replaced is not None:
+            self.replaced[id(self.weights[name])] = value
+            msg["value"] = self.weights[
                 name
             ]  # as if it were in the store, so that no network is changed
 

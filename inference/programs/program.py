@@ -213,7 +213,7 @@ class Program:
         ]
         loops = [{f.name: f.size for f in stack if not f.vectorized} for stack in stacks]
         for name, size in (loops or [{}])[0].items():
-            if all(name in other for other in loops):
+            if all(name in loop for loop in loops):
                 return int(size)
         plates = {f.name: f for stack in stacks for f in stack if f.name in self.row_plates}
         shared = [f for f in plates.values() if all(f in stack for stack in stacks)]
@@ -693,8 +693,8 @@ class Program:
         free = {name: torch.zeros_like(value) for name, value in self.unconstrained(params).items()}
         for name, start in self.starts.items():
             if name in params:
-                own = self.unconstrained({name: start.to(params[name])})[name]
-                free[name] = own.expand(free[name].shape).clone()
+                free_start = self.unconstrained({name: start.to(params[name])})[name]
+                free[name] = free_start.expand(free[name].shape).clone()
         return free
 
     @cached_property

@@ -109,10 +109,10 @@ def unread_imputations(
     drawn = {name: node["value"] for name, node in nodes.items() if not node["is_observed"]}
     unread = set()
     for name in hidden:
-        other = drawn | {name: nodes[name]["fn"].sample()}
-        again = poutine.trace(poutine.condition(model, other)).get_trace(*args).nodes
+        moved = drawn | {name: nodes[name]["fn"].sample()}
+        again = poutine.trace(poutine.condition(model, moved)).get_trace(*args).nodes
         pairs = [(node, again[n]) for n, node in nodes.items() if n != name]
-        if all(torch.equal(_log_prob(one), _log_prob(other)) for one, other in pairs):
+        if all(torch.equal(_log_prob(before), _log_prob(after)) for before, after in pairs):
             unread.add(name)
     return frozenset(unread)
 

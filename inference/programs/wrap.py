@@ -235,7 +235,7 @@ class Prepared:
             _Widening(replaced) if self.widen else nullcontext(),
         ):
             out = self.model(*args)
-        self.weights = sites.own
+        self.weights = sites.weights
         return out
 
 
