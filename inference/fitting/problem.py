@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from inference.base.hashing import digest_of
+from inference.base.outcome import RowsWarning
 from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.streaming.rows import check_rows
 from inference.base.streaming.sources import is_lazy
@@ -22,6 +24,7 @@ from inference.base.structure import (
 )
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
+from inference.programs.arguments import call_of
 from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.validate import check_program
@@ -55,6 +58,7 @@ def problem_of(
             no engine can fit.
     """
     _check_call(model, seed)
+    model = call_of(model, data)
     if isinstance(data, RowBlocks):
         raise ValueError(
             "data: rows in memory were expected, got RowBlocks, which fit takes: give some of the"
@@ -64,6 +68,7 @@ def problem_of(
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
         check_program(own_program)
+        _warn_of_plates(own_program)
     structure = structure_of(model)
     tensor_weights = (
         None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
@@ -83,6 +88,16 @@ def problem_of(
         if own_program.is_of(bound_model, tensors):
             problem.once("program", lambda: own_program)
     return problem
+
+
+def _warn_of_plates(program: Program) -> None:
+    for name, (drawn, size) in program.drawn.items():
+        warnings.warn(
+            f"plate {name!r} would draw {drawn:,} of {size:,} rows at every run: all of them are"
+            " taken, at every run",
+            RowsWarning,
+            stacklevel=4,
+        )
 
 
 def _check_call(model: Any, seed: Any) -> None:
