@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.reading import ROW_LAWS, names_of
-from inference.cli.streaming import fit_blocks, numbered
-from ppl_models.data.items import CATEGORIES, FAMILIES, ORDERED, RESPONSES
+from inference.base.streaming.column_scan import numbered
+from inference.cli.reading import ROW_LAWS, Call, names_of
+from inference.cli.streaming import fit_blocks
+from ppl_models.data.items import EVERY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,15 +87,14 @@ def _common(
 
 # ---------------------------------------------------------------------- options
 
-Call = SimpleNamespace  # values of a command line, by the names of its options
 OPTIONS = Path(__file__).with_name("options.toml")
 TYPES = {
     "text": str, "int": int, "float": float, "path": Path, "flag": bool,
     "texts": list[str], "paths": list[Path],
 }  # fmt: skip
 NAMES = {
-    "families": ", ".join((*FAMILIES, *ROW_LAWS)),
-    "item_families": ", ".join((*RESPONSES, *ORDERED, CATEGORIES)),
+    "families": ", ".join(map(str, (*EVERY, *ROW_LAWS))),
+    "item_families": ", ".join(EVERY),
 }  # filled in where a help has them in braces
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli.app import (
     Call,
     command,
@@ -25,24 +27,21 @@ from inference.cli.app import (
 )
 from inference.cli.reading import (
     AS_CATEGORIES,
-    asked_of,
     blocks_of,
+    categories_said,
     columns_of,
-    component_of,
+    family_said,
     item_columns,
-    items_of_layers,
     joined,
     names_of,
     range_of,
-    read_as_asked,
     read_covariates,
     read_csv,
     read_frame,
+    read_items,
     read_mixed,
-    response_of,
     shape_of,
     sizes_of,
-    texts_of,
     with_covariates,
 )
 from inference.cli.streaming import (
@@ -50,7 +49,6 @@ from inference.cli.streaming import (
     goes_in_blocks,
     open_source,
     say_blocks,
-    scan_columns,
 )
 from ppl_models.data.frames import holds_texts
 from ppl_models.data.items import counting_columns, refuse_texts
@@ -144,12 +142,6 @@ def fit_mixture(call: Call) -> None:
     sizes = None if call.choose is None else range_of(call.choose, "--choose")
     choice: Any = None
 
-    def read(
-        columns: list[str] | None, seen: pd.DataFrame | None
-    ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], Any]]:
-        frame = read_as_asked(call.data, columns, call.response, seen)
-        return frame, lambda rows: component_of(call.response, rows)
-
     def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
         return Mixture(call.components or 1, component, frame.shape[1], covariates=covariates)
 
@@ -174,7 +166,7 @@ def fit_mixture(call: Call) -> None:
     why = "--choose compares fits of rows in memory; give --components" if sizes else ""
     if call.covariates is not None:
         why = ""
-    _fit_rows(call, read, build, why=why, fit_rows=fit_rows)
+    _fit_rows(call, partial(read_items, call), build, why=why, fit_rows=fit_rows)
     if sizes is not None:
         write_csv(choice.table, call.out / "sizes.csv", index_label="components")
         typer.echo(choice.table[["bic", "aic", "chosen"]].round(2).to_string())
@@ -258,8 +250,9 @@ def fit_attributes(call: Call) -> None:
 
     def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
         if call.groups is not None:
-            return _with_labels(call.data, call.groups, call.columns), response_of(call.response)
-        return items_of_layers(call.data, columns, call.response, call.order, seen)
+            frame = _with_labels(call.data, call.groups, call.columns)
+            return frame, family_said(call, frame.drop(columns=call.groups))[1]
+        return read_items(call, columns, seen)
 
     def build(frame: pd.DataFrame, family: Any, covariates: Any) -> Any:
         answers = frame if call.groups is None else frame.drop(columns=call.groups)
@@ -413,9 +406,6 @@ def fit_dde(call: Call) -> None:
         graphs = (read_table(call.graph).values, *[None] * (len(sizes) - 1))
     bottoms: dict[str, Any] = {"additive": Additive, "dina": ExpDINA, "gdm": ExpGDM}
 
-    def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
-        return items_of_layers(call.data, columns, call.response, call.order, seen)
-
     def build(frame: pd.DataFrame, family: Any, covariates: Any) -> DeepDiscreteEncoder:
         shape_of(call.image_shape, frame.shape[1])
         return DeepDiscreteEncoder(
@@ -442,7 +432,7 @@ def fit_dde(call: Call) -> None:
         return dataclasses.replace(result, choice=chosen.choice)
 
     why = "" if call.covariates is not None else engine_in_memory(call.engine)
-    _fit_rows(call, read, build, call.init, why, "its graph", shape, fit_rows)
+    _fit_rows(call, partial(read_items, call), build, call.init, why, "its graph", shape, fit_rows)
 
 
 def penalty_of(text: str) -> Any:
@@ -502,7 +492,8 @@ def fit_hmm(call: Call) -> None:
     from ppl_models.hidden_markov import HiddenMarkov
 
     frame, items, places = read_sequences(call)
-    component = component_of(call.response, items)
+    component = family_said(call, items)[1]
+    component = component(items) if callable(component) else component
     model = HiddenMarkov(call.states, component, items.shape[1], call.initial)
     read_as = {"columns": {place: column for column, place in places.items()}}
     deliver(run(model, frame, call), frame, call.out, None, read_as)
@@ -531,7 +522,7 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
     chosen = (
         None if columns is None else [*places, *(name for name in columns if name not in places)]
     )
-    texts = texts_of(asked_of(call.response)) + ([] if sequence is None else [sequence])
+    texts = categories_said(call) + ([] if sequence is None else [sequence])
     frame = read_mixed(call.data, chosen, texts, AS_CATEGORIES)
     for column in places:
         if column not in frame.columns:

@@ -8,32 +8,35 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ppl_models.data.items import (
     CATEGORIES,
-    FAMILIES,
-    ORDERED,
+    EVERY,
     RESPONSES,
-    family_of,
+    described,
     in_order,
-    kinds_of,
+    read_items as items_read,
     refuse_texts,
 )
+from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ppl_models.data.items import Response
     from ppl_models.descriptions.covariates import Covariates
     from ppl_models.parts.responses import ResponseFamily
 
-ROW_LAWS = {
-    "multivariate-normal": "MultivariateNormal",
-    "multivariate-t": "MultivariateT",
-    "skew-normal": "SkewNormal",
+Call = SimpleNamespace  # values of a command line, by the names of its options
+ROW_LAWS: dict[str | None, Any] = {
+    "multivariate-normal": MultivariateNormal,
+    "multivariate-t": MultivariateT,
+    "skew-normal": SkewNormal,
 }
 AS_CATEGORIES = ", or say --response {name}=categorical if it holds names of categories"
 logger = logging.getLogger(__name__)
@@ -181,25 +184,6 @@ def range_of(text: str, option: str) -> list[int]:
     return list(range(int(parts[0]), int(parts[1]) + 1))
 
 
-def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
-    """Family of the items that ``--response`` names.
-
-    ``others`` are distributions that the command offers beside families, for all columns together.
-    """
-    from ppl_models.parts.blocks import Blocks
-
-    blocks: list[tuple[ResponseFamily, int | None]] = []
-    for name, count in blocks_of(text, "--response"):
-        if name not in RESPONSES:
-            alone = "" if not others else f", or {' or '.join(others)} for all columns together,"
-            raise ValueError(
-                f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got"
-                f" {name!r}"
-            )
-        blocks.append((RESPONSES[name](), count))
-    return blocks[0][0] if blocks[0][1] is None else Blocks(*blocks)
-
-
 def blocks_of(text: str, option: str) -> list[tuple[str, int | None]]:
     """Names with numbers of items, NAME:NUMBER,...; or one name for all, without a number."""
     if ":" not in text:
@@ -300,105 +284,84 @@ def joined(
 # ---------------------------------------------------------------- what the columns are
 
 
-def read_as_asked(
-    data: str, columns: list[str] | None, response: str | None, seen: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Read a table of numbers and categories.
+def read_items(
+    call: Call, columns: list[str] | None, seen: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, Any]:
+    """Read the items of a table, and their distribution as ``--response`` and ``--order`` say.
 
-    Columns of texts are categories, unless ``--response`` names a distribution of numbers for all.
-
-    Args:
-        data: the file.
-        columns: to read; None for all.
-        response: text of ``--response``.
-        seen: rows that stand for those of the file, where it is read in blocks.
-    """
-    families = asked_of(response)
-    numbers = response is not None and response != CATEGORIES and families is None
-    if seen is not None:
-        if numbers:
-            refuse_texts(seen)
-        return seen
-    if numbers:
-        return read_frame(data, columns, can_choose=True)
-    if response == CATEGORIES:
-        names = columns or list(columns_of(data))
-        return read_mixed(data, names, names)
-    return read_mixed(data, columns, texts_of(families), AS_CATEGORIES)
-
-
-def component_of(response: str | None, frame: pd.DataFrame) -> Any:
-    """Distribution of the columns, said where it was not asked for."""
-    from ppl_models.descriptions import row_laws
-
-    families = asked_of(response)
-    if response == CATEGORIES:
-        return family_of(frame, [CATEGORIES] * frame.shape[1])
-    if response in ROW_LAWS:
-        return getattr(row_laws, ROW_LAWS[response])()
-    if response is not None and families is None:
-        return response_of(response, (CATEGORIES, *ROW_LAWS))
-    return _family(frame, families or {})
-
-
-def _family(frame: pd.DataFrame, families: dict[str, str]) -> ResponseFamily:
-    kinds, guessed = kinds_of(frame, families)
-    if guessed:
-        typer.echo(
-            "By their values, the columns are taken as follows (--response says otherwise):"
-            f" {guessed}."
-        )
-    return family_of(frame, kinds)
-
-
-def items_of_layers(
-    data: str,
-    columns: list[str] | None,
-    response: str | None,
-    orders: list[str] | None,
-    seen: pd.DataFrame | None = None,
-) -> tuple[pd.DataFrame, ResponseFamily]:
-    """Read items of layered models, and their family.
-
-    Predictors are linear in latents: categories, in order or not, stand beside numbers.
+    Columns of texts are categories, unless ``--response`` names a distribution of numbers.
 
     Args:
-        data: the file.
+        call: the command line.
         columns: to read; None for all.
-        response: texts of ``--response`` and ``--order``.
-        orders: texts of ``--response`` and ``--order``.
         seen: rows that stand for those of the file, where it is read in blocks.
+
+    Returns:
+        The items; and their family, a distribution of whole rows, or a function of the items that
+        reads the family of columns of which nothing was said.
     """
-    by_column = response is None or "=" in response
-    blocks = [] if response is None or by_column else blocks_of(response, "--response")
-    for name, _ in blocks:
-        if name not in (*FAMILIES, *ORDERED):
-            raise ValueError(
-                f"--response: {', '.join((*FAMILIES, *ORDERED))}, or blocks of them, were expected,"
-                f" got {name!r}"
-            )
-    if response is not None and blocks and all(name in RESPONSES for name, _ in blocks):
-        if seen is None:
-            seen = read_frame(data, columns, can_choose=True)
+    text = call.response
+    law = ROW_LAWS.get(text)
+    parts = [] if text is None or law or "=" in text else _parts_of(text)
+    only_numbers = bool(law or parts) and all(name in RESPONSES for name, _ in parts)
+    if seen is None and only_numbers:
+        seen = read_frame(call.data, columns, can_choose=True)
+    elif seen is None:
+        names = list(columns or columns_of(call.data)) if parts else columns
+        asked = _by_column(text, parts, names or [])
+        texts = [name for name, kind in asked.items() if kind == CATEGORIES]
+        seen = read_mixed(call.data, names, texts, AS_CATEGORIES)
+    if only_numbers:
         refuse_texts(seen)
-        return seen, response_of(response)
-    if seen is not None:
-        names = [str(name) for name in seen.columns]
-    else:
-        names = columns or list(columns_of(data))
-    families = asked_of(response, ORDERED) or {} if by_column else _of_blocks(blocks, names)
-    scales = [names_of(text, "--order") for text in orders or ()]
-    if seen is None:
-        seen = read_mixed(data, names, texts_of(families), AS_CATEGORIES)
-    frame, families = in_order(seen, families, scales)
-    return frame, _family(frame, families)
+    return (seen, law()) if law else family_said(call, seen)
 
 
-def _of_blocks(blocks: list[tuple[str, int | None]], names: list[str]) -> dict[str, str]:
-    """Families by column of blocks of columns, or of one family for all."""
-    kinds = [
-        family for family, number in blocks for _ in range(len(names) if number is None else number)
-    ]
+def family_said(call: Call, items: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """The items with ``--order`` applied, and their family as :func:`read_items` returns it."""
+    text = call.response
+    if text in ROW_LAWS:
+        return items, ROW_LAWS[text]()
+    names = [str(name) for name in items.columns]
+    asked = _by_column(text, [] if text is None or "=" in text else _parts_of(text), names)
+    for name in asked:
+        if name not in names:
+            raise ValueError(
+                f"--response: {name!r} is no column of the table; the columns used are"
+                f" {listed(names)}"
+            )
+    scales = [names_of(order, "--order") for order in getattr(call, "order", None) or ()]
+    items, responses = in_order(items, {n: EVERY[kind] for n, kind in asked.items()}, scales)
+    if len(responses) == len(names):
+        return items, items_read(items, responses, {})
+    return items, lambda rows: _said(rows, responses)
+
+
+def categories_said(call: Call) -> list[str]:
+    """Columns that ``--response`` says hold categories, by name."""
+    by_column = _asked_of(call.response) if "=" in (call.response or "") else {}
+    return [name for name, kind in by_column.items() if kind == CATEGORIES]
+
+
+def _said(items: pd.DataFrame, responses: dict[str, Response]) -> ResponseFamily:
+    """Family of the columns; what was read off their values is said."""
+    doubts: dict[str, list[str]] = {}
+    family = items_read(items, responses, doubts)
+    guessed = [str(name) for name in items.columns if str(name) not in responses]
+    own = items_read(items[guessed], {}, {})
+    typer.echo(
+        "By their values, the columns are taken as follows (--response says otherwise):"
+        f" {described(own, guessed)}."
+    )
+    return family
+
+
+def _by_column(
+    text: str | None, parts: list[tuple[str, int | None]], names: list[str]
+) -> dict[str, str]:
+    """Kinds by column: of NAME=KIND,NAME=KIND, or of parts, blocks of columns or one for all."""
+    if not parts:
+        return {} if text is None else _asked_of(text)
+    kinds = [kind for kind, size in parts for _ in range(len(names) if size is None else size)]
     if len(kinds) != len(names):
         raise ValueError(
             f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}:"
@@ -407,31 +370,30 @@ def _of_blocks(blocks: list[tuple[str, int | None]], names: list[str]) -> dict[s
     return dict(zip(names, kinds, strict=True))
 
 
-def asked_of(text: str | None, others: Collection[str] = ()) -> dict[str, str] | None:
-    """Families by column, NAME=FAMILY,NAME=FAMILY; None for a text that names no columns.
+def _parts_of(text: str) -> list[tuple[str, int | None]]:
+    """Kinds with numbers of columns; or one for all, without a number."""
+    parts = blocks_of(text, "--response")
+    for name, _ in parts:
+        if name not in EVERY:
+            known = ", ".join(map(str, (*EVERY, *ROW_LAWS)))
+            raise ValueError(
+                f"--response: one of {known}, or blocks of families, was expected, got {name!r}"
+            )
+    return parts
 
-    Args:
-        text: of ``--response``.
-        others: families that the command knows beside the usual ones.
-    """
-    if text is None or "=" not in text:
-        return None
+
+def _asked_of(text: str) -> dict[str, str]:
+    """Kinds by column, NAME=KIND,NAME=KIND."""
     out: dict[str, str] = {}
     for part in names_of(text, "--response"):
-        name, _, family = part.rpartition("=")
+        name, _, kind = part.rpartition("=")
         if not name:
             raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY")
-        if family not in (*FAMILIES, *others):
+        if kind not in EVERY:
             raise ValueError(
-                f"--response: column {name!r}: one of {', '.join((*FAMILIES, *others))} was"
-                f" expected, got {family!r}"
+                f"--response: column {name!r}: one of {', '.join(EVERY)} was expected, got {kind!r}"
             )
         if name in out:
             raise ValueError(f"--response: column {name!r} is named twice")
-        out[name] = family
+        out[name] = kind
     return out
-
-
-def texts_of(families: dict[str, str] | None) -> list[str]:
-    """Columns that are said to hold categories."""
-    return [name for name, family in (families or {}).items() if family == CATEGORIES]

@@ -29,14 +29,13 @@ from inference.cli.families import (
     write_options,
 )
 from inference.cli.reading import (
-    component_of,
+    family_said,
     item_columns,
-    items_of_layers,
     joined,
     range_of,
-    read_as_asked,
     read_covariates,
     read_frame,
+    read_items,
     with_covariates,
 )
 from ppl_models.data.items import counting_columns
@@ -266,8 +265,8 @@ def select_mixture(call: Call) -> None:
         frame = read_frame(call.data, call.columns, can_choose=True)
         law = _law(call.values, frame, True)
     else:
-        frame = read_as_asked(call.data, call.columns, call.response)
-        law = component_of(call.response, frame)
+        frame, law = read_items(call, call.columns)
+        law = law(frame) if callable(law) else law
         if call.response is None and type(law) is Normal:  # measurements vary together
             law = _law("real", frame, True)
     for name in counting_columns(frame):
@@ -285,7 +284,8 @@ def select_hmm(call: Call) -> None:
     _check_values(call)
     frame, items, _ = read_sequences(call)
     if call.values is None:
-        law = component_of(call.response, items)
+        law = family_said(call, items)[1]
+        law = law(items) if callable(law) else law
     else:
         law = _law(call.values, items, False)
     chosen = _select(call, HiddenMarkov(2, law, items.shape[1]), frame, sizes)
@@ -376,7 +376,8 @@ def select_dde(call: Call) -> None:
         )
     given = read_covariates(call.data, call.covariates)
     columns = item_columns(call.data, call.columns, given)
-    frame, family = items_of_layers(call.data, columns, call.response, call.order)
+    frame, family = read_items(call, columns)
+    family = family(frame) if callable(family) else family
     frame, given = with_covariates(frame, given, call.covariates_missing)
     num_items = frame.shape[1]
     frame, covariates = joined(frame, given)

@@ -14,8 +14,9 @@ from support.command_line import run
 
 from inference import Fit
 from inference.base.streaming import row_blocks
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli import streaming
-from inference.cli.streaming import open_source, scan_columns
+from inference.cli.streaming import open_source
 from inference.fitting import columns
 from inference.report.results_folder import read_results
 

@@ -12,8 +12,8 @@ from support.command_line import answers, run
 from support.odd_columns import LABELS, NUMBERS, REFUSED
 
 from inference import EM, RowBlocks, fit
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli.reading import read_frame
-from inference.cli.streaming import scan_columns
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 from ppl_models.data.items import counting_columns
