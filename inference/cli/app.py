@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.base.streaming.column_scan import numbered
-from inference.cli.reading import ROW_LAWS, Call, names_of
+from inference.cli.reading import ROW_DISTRIBUTIONS, Call, names_of
 from inference.cli.streaming import fit_blocks
 from ppl_models.data.items import EVERY
 
@@ -93,7 +93,7 @@ TYPES = {
     "texts": list[str], "paths": list[Path],
 }  # fmt: skip
 NAMES = {
-    "families": ", ".join(map(str, (*EVERY, *ROW_LAWS))),
+    "families": ", ".join(map(str, (*EVERY, *ROW_DISTRIBUTIONS))),
     "item_families": ", ".join(EVERY),
 }  # filled in where a help has them in braces
 

@@ -22,7 +22,7 @@ from ppl_models.data.items import (
     read_items as items_read,
     refuse_texts,
 )
-from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
+from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ppl_models.parts.responses import ResponseFamily
 
 Call = SimpleNamespace  # values of a command line, by the names of its options
-ROW_LAWS: dict[str | None, Any] = {
+ROW_DISTRIBUTIONS: dict[str | None, Any] = {
     "multivariate-normal": MultivariateNormal,
     "multivariate-t": MultivariateT,
     "skew-normal": SkewNormal,
@@ -301,9 +301,9 @@ def read_items(
         reads the family of columns of which nothing was said.
     """
     text = call.response
-    law = ROW_LAWS.get(text)
-    parts = [] if text is None or law or "=" in text else _parts_of(text)
-    only_numbers = bool(law or parts) and all(name in RESPONSES for name, _ in parts)
+    distribution = ROW_DISTRIBUTIONS.get(text)
+    parts = [] if text is None or distribution or "=" in text else _parts_of(text)
+    only_numbers = bool(distribution or parts) and all(name in RESPONSES for name, _ in parts)
     if seen is None and only_numbers:
         seen = read_frame(call.data, columns, can_choose=True)
     elif seen is None:
@@ -313,14 +313,14 @@ def read_items(
         seen = read_mixed(call.data, names, texts, AS_CATEGORIES)
     if only_numbers:
         refuse_texts(seen)
-    return (seen, law()) if law else family_said(call, seen)
+    return (seen, distribution()) if distribution else family_said(call, seen)
 
 
 def family_said(call: Call, items: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
     """The items with ``--order`` applied, and their family as :func:`read_items` returns it."""
     text = call.response
-    if text in ROW_LAWS:
-        return items, ROW_LAWS[text]()
+    if text in ROW_DISTRIBUTIONS:
+        return items, ROW_DISTRIBUTIONS[text]()
     names = [str(name) for name in items.columns]
     asked = _by_column(text, [] if text is None or "=" in text else _parts_of(text), names)
     for name in asked:
@@ -375,7 +375,7 @@ def _parts_of(text: str) -> list[tuple[str, int | None]]:
     parts = blocks_of(text, "--response")
     for name, _ in parts:
         if name not in EVERY:
-            known = ", ".join(map(str, (*EVERY, *ROW_LAWS)))
+            known = ", ".join(map(str, (*EVERY, *ROW_DISTRIBUTIONS)))
             raise ValueError(
                 f"--response: one of {known}, or blocks of families, was expected, got {name!r}"
             )
