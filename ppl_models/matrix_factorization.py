@@ -17,6 +17,7 @@ from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
     check_flag,
@@ -169,6 +170,8 @@ class PoissonFactorization(OpenItems):
             self.bound,
         )
 
+    laws = Renamed("candidate_distributions")
+
     def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for order selection; with informative priors this one alone."""
         if self.concentration != 1 or self.activity_prior is not None:
@@ -262,6 +265,8 @@ class NegativeBinomialFactorization(OpenItems):
         return FactorizationDescription(
             self._width, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
+
+    laws = Renamed("candidate_distributions")
 
     def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for the choice of the number of components."""

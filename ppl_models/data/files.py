@@ -263,8 +263,8 @@ class _Named:
         if _ending_of(file) in ARRAYS or _ending_of(file) not in ENDINGS:
             table = read_table(path)  # says what is wrong with an ending, too
             values = table.values.T if transpose else table.values
-            names = map(str, range(values.shape[1])) if transpose else table.names
-            own = {name: values[:, j] for j, name in enumerate(names)}
+            numbers = tuple(str(j) for j in range(values.shape[1]))
+            own = dict(zip(numbers if transpose else table.names, values.T, strict=True))
             return cls(file, own, None, False)
         try:
             _check_file(file)
@@ -394,7 +394,7 @@ class _Named:
 
 
 def _known_ends(file: Path, names: list[str], ends: Sequence[str]) -> Sequence[str]:
-    _places(file, names, [end for end in dict.fromkeys(ends)])
+    _places(file, names, list(dict.fromkeys(ends)))
     return ends
 
 
