@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.base.streaming.column_scan import numbered
-from inference.cli.reading import ROW_DISTRIBUTIONS, Call, names_of
+from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns
 from inference.cli.streaming import fit_blocks
 from ppl_models.data.items import EVERY
 
@@ -157,10 +157,10 @@ def command(
             out, checkpoint = values.get("out"), values.get("checkpoint")
             can_resume, overwrite = "checkpoint" in values, values.get("overwrite", False)
             with one_line_errors(checkpoint, call.verbose, can_resume, out, overwrite):
-                if values.get("columns") is not None:
-                    call.columns = names_of(call.columns, "--columns")
                 if out is not None:
                     check_out(out, call.overwrite, checkpoint)
+                if "columns" in values:
+                    choose_columns(call)
                 function(call)
 
         called.__doc__ = _tables()[full_name]["help"]
@@ -435,9 +435,10 @@ def _answers(
         first = (
             data[place] if place else pd.DataFrame({"row": range(len(found))}, index=found.index)
         )
-    else:
-        rows = data.index if pd.api.types.is_integer_dtype(data.index) else range(len(found))
-        first = pd.DataFrame({"row": rows}, index=found.index)
+    else:  # names of the rows, or their numbers
+        is_named = data.index.name is not None or pd.api.types.is_integer_dtype(data.index)
+        rows = data.index if is_named else range(len(found))
+        first = pd.DataFrame({data.index.name or "row": rows}, index=found.index)
     if beside is not None:
         first = pd.concat(
             [first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1

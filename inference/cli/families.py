@@ -26,7 +26,6 @@ from inference.cli.app import (
     write_csv,
 )
 from inference.cli.reading import (
-    AS_CATEGORIES,
     blocks_of,
     categories_said,
     columns_of,
@@ -102,7 +101,7 @@ def _fit_rows(
 
     by_rows = call.covariates is not None and not why
     why = "--covariates reads rows in memory" if by_rows else why
-    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is not None:
         scan = scan_columns(blocks, call.seed)
         seen, distribution = read(None, scan.frame)
@@ -113,8 +112,8 @@ def _fit_rows(
             say_blocks(blocks, chosen if is_open(model) else "")
             deliver(run(model, blocks, call, init), blocks, call.out, shape)
             return
-    given = read_covariates(call.data, call.covariates)
-    frame, distribution = read(item_columns(call.data, call.columns, given), None)
+    given = read_covariates(call)
+    frame, distribution = read(item_columns(call, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
     component = for_frame(distribution, frame)
     for name in counting_columns(frame) if callable(distribution) else ():
@@ -180,11 +179,17 @@ def fit_mixture(call: Call) -> None:
             )
 
 
+def _in_memory(call: Call) -> str:
+    """Why rows that are named, or columns of the file, are wanted in memory; "" if they are not."""
+    option = "--transpose" if call.transpose else "--id" if call.id else ""
+    return option and f"{option} reads rows in memory"
+
+
 def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]:
     """A table of numbers, or a sample of one that is read in blocks, and these."""
-    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is None:
-        frame = read_frame(call.data, call.columns, can_choose=True)
+        frame = read_frame(call, call.columns, can_choose=True)
     else:
         frame = blocks.sample(seed=call.seed)
     refuse_texts(frame)
@@ -299,7 +304,7 @@ def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFr
         raise ValueError(f"--groups: {file} has no column {column!r}; its columns are {shown}")
     labels = every.iloc[:, names.index(column)].tolist()
     texts = [label.strip() if isinstance(label, str) else f"{label:g}" for label in labels]
-    answers = read_frame(file, columns or [name for name in names if name != column])
+    answers = read_frame(file, [name for name in columns or names if name != column])
     return answers.assign(**{column: [None if text in MISSING else text for text in texts]})
 
 
@@ -528,7 +533,7 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
         None if columns is None else [*places, *(name for name in columns if name not in places)]
     )
     texts = categories_said(call) + ([] if sequence is None else [sequence])
-    frame = read_mixed(call.data, chosen, texts, AS_CATEGORIES)
+    frame = read_mixed(call, chosen, texts)
     for column in places:
         if column not in frame.columns:
             raise ValueError(
@@ -615,7 +620,7 @@ def tabular_model(call: Call, frame: pd.DataFrame, num_options: int, **settings:
 def step_places(call: Call) -> dict[str, str]:
     """Columns of sequence, time and action; that there is none of the time is said."""
     places = {"sequence": call.sequence, "time": call.time or "time", "action": call.action}
-    if call.time is None and "time" not in columns_of(call.data):
+    if call.time is None and "time" not in columns_of(call):
         del places["time"]
         typer.echo(
             "The steps of a sequence follow each other as they stand in the file; --time names a"
@@ -734,7 +739,7 @@ def fit_inclass(call: Call) -> None:
     from ppl_models.inclass_net import InClassNet
     from ppl_models.networks.dense import Dense
 
-    frame = read_frame(call.data, call.columns, can_choose=True)
+    frame = read_frame(call, call.columns, can_choose=True)
     names = [str(name) for name in frame.columns]
     groups = tuple((name,) for name in names)
     if call.variates is not None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-import math
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -38,106 +36,81 @@ ROW_DISTRIBUTIONS: dict[str | None, Any] = {
     "multivariate-t": MultivariateT,
     "skew-normal": SkewNormal,
 }
-AS_CATEGORIES = ", or say --response {name}=categorical if it holds names of categories"
 logger = logging.getLogger(__name__)
 
 
 def read_frame(
-    path: str,
-    columns: Sequence[str] | None = None,
-    can_choose: bool = False,
+    source: Call | str, columns: Sequence[str] | None = None, can_choose: bool = False
 ) -> pd.DataFrame:
-    """Read a table of numbers.
+    """Read a table of numbers, its rows named as the file names them.
 
     Args:
-        path: the file.
+        source: a command line, or a file.
         columns: those to read; None for all.
         can_choose: whether the command has ``--columns``, which an entry that is no number calls
             for.
     """
-    import pandas as pd
-
-    from ppl_models.data.files import EntryError, read_table
+    from ppl_models.data.files import EntryError, read_frame as read
 
     try:
-        table = read_table(path, columns=columns)
+        return _logged(read(columns=columns, numbers=True, **_lies(source)), source)
     except EntryError as error:
         raise EntryError(
             f"{error}; name the columns to use with --columns, without those of texts"
             if can_choose and columns is None
             else str(error)
         ) from None
-    logger.info(
-        "read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}"
-    )
-    return pd.DataFrame(table.values, columns=list(table.names))
 
 
 def read_mixed(
-    path: str, columns: Sequence[str] | None, texts: Collection[str] = (), remedy: str = ""
+    source: Call | str, columns: Sequence[str] | None, texts: Collection[str] = ()
 ) -> pd.DataFrame:
     """Read a table in which columns of entries that are no numbers are texts, None where missing.
 
     Args:
-        path: the file.
+        source: a command line, or a file.
         columns: those to read; None for all.
         texts: columns that are texts whatever they hold.
-        remedy: what else to do where a column holds both, ``{name}`` for its name.
-
-    Raises:
-        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of
-            which one is likely a slip.
     """
-    import pandas as pd
+    from ppl_models.data.files import read_frame as read
 
-    from ppl_models.data.files import EntryError, inexact_entry, is_number, read_texts
-    from ppl_models.data.frames import misread_numbers
-
-    if not texts:
-        with suppress(EntryError):
-            return read_frame(path, columns)
-    held = read_texts(path, columns)
-    logger.info(
-        "read %s: %s rows, %s columns, some of texts",
-        path,
-        f"{len(next(iter(held.values()))):,}",
-        f"{len(held):,}",
-    )
-    for name, entries in held.items():
-        other = [
-            row for row, entry in enumerate(entries) if entry is not None and not is_number(entry)
-        ]
-        if (
-            name not in texts
-            and other
-            and any(entry is not None and is_number(entry) for entry in entries)
-        ):
-            misread = misread_numbers(dict.fromkeys(entries[row] for row in other))
-            if misread:
-                raise ValueError(f"{path}: column {name!r} holds {misread}")
-            words = (
-                f"column {name!r} holds numbers, and {entries[other[0]]!r} in row {other[0]}"
-                + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
-            )
-            raise ValueError(
-                f"{path}: {words}: leave such an entry empty if it is missing, or the column"
-                f" out{remedy.format(name=name)}"
-            )
-        if name not in texts and not other:
-            inexact = next(filter(None, map(inexact_entry, filter(None, entries))), "")
-            if inexact:
-                raise ValueError(f"{path}: column {name!r}: {inexact}")
-            held[name] = [math.nan if entry is None else float(entry) for entry in entries]  # type: ignore[misc]
-    return pd.DataFrame(held)
+    return _logged(read(columns=columns, texts=texts, **_lies(source)), source)
 
 
-def columns_of(path: str) -> tuple[str, ...]:
-    """Names of the columns of a table, whatever they hold."""
-    from ppl_models.data.files import EntryError, read_table, read_texts
+def _lies(source: Call | str) -> dict[str, Any]:
+    """How a table lies in its file: the path, the column of names, which way round."""
+    if isinstance(source, str):
+        return {"path": source}
+    way = {"id": getattr(source, "id", None), "transpose": getattr(source, "transpose", False)}
+    return {"path": source.data} | way
 
-    with suppress(EntryError):
-        return read_table(path).names
-    return tuple(read_texts(path))
+
+def _logged(frame: pd.DataFrame, source: Call | str) -> pd.DataFrame:
+    path = _lies(source)["path"]
+    logger.info("read %s: %s rows, %s columns", path, f"{len(frame):,}", f"{frame.shape[1]:,}")
+    return frame
+
+
+def columns_of(source: Call | str) -> list[str]:
+    """Names of the columns of a table, whatever they hold, without the one that names its rows."""
+    from ppl_models.data.files import columns_chosen
+
+    return columns_chosen(**_lies(source))[0]
+
+
+def choose_columns(call: Call) -> None:
+    """Spell out the columns of ``--columns`` and ``--drop``, where a command line has them."""
+    from ppl_models.data.files import columns_chosen
+
+    if call.columns is not None:
+        call.columns = names_of(call.columns, "--columns")
+    drop = None if call.drop is None else names_of(call.drop, "--drop")
+    if drop or call.id or call.transpose or any(".." in name for name in call.columns or ()):
+        given = getattr(call, "covariates", None)
+        apart = [getattr(call, "groups", None)]
+        apart += [] if given is None else names_of(given, "--covariates")
+        names, call.id = columns_chosen(columns=call.columns, drop=drop or (), **_lies(call))
+        call.columns = names if call.columns else [name for name in names if name not in apart]
 
 
 def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:
@@ -217,22 +190,22 @@ def shape_of(text: str | None, num_items: int | None = None) -> tuple[int, int] 
 # ---------------------------------------------------------------- covariates
 
 
-def read_covariates(data: str, covariates: str | None) -> pd.DataFrame | None:
+def read_covariates(call: Call) -> pd.DataFrame | None:
     """Columns that are named as covariates; None where none are."""
-    return None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
+    names = call.covariates
+    return None if names is None else read_mixed(call, names_of(names, "--covariates"))
 
 
-def item_columns(
-    data: str, columns: list[str] | None, given: pd.DataFrame | None
-) -> list[str] | None:
+def item_columns(call: Call, given: pd.DataFrame | None) -> list[str] | None:
     """Columns of the items: those asked for, or all but the covariates.
 
     Raises:
         ValueError: for a column that is asked for as both.
     """
+    columns = call.columns
     if given is None:
         return columns
-    names = columns or list(columns_of(data))
+    names = columns or columns_of(call)
     both = [name for name in given if name in names]
     if columns is not None and both:
         raise ValueError(
@@ -305,12 +278,12 @@ def read_items(
     parts = [] if text is None or distribution or "=" in text else _parts_of(text)
     only_numbers = bool(distribution or parts) and all(name in RESPONSES for name, _ in parts)
     if seen is None and only_numbers:
-        seen = read_frame(call.data, columns, can_choose=True)
+        seen = read_frame(call, columns, can_choose=True)
     elif seen is None:
-        names = list(columns or columns_of(call.data)) if parts else columns
+        names = list(columns or columns_of(call)) if parts else columns
         asked = _by_column(text, parts, names or [])
         texts = [name for name, kind in asked.items() if kind == CATEGORIES]
-        seen = read_mixed(call.data, names, texts, AS_CATEGORIES)
+        seen = read_mixed(call, names, texts)
     if only_numbers:
         refuse_texts(seen)
     return (seen, distribution()) if distribution else family_said(call, seen)

@@ -102,7 +102,7 @@ def select_pmf(call: Call) -> None:
             f"--bootstrap: it belongs to --criterion rule, got {criterion}; leave it out"
         )
     sizes = _sizes(call.k, "--components")
-    frame = read_frame(call.data, call.columns, can_choose=True)
+    frame = read_frame(call, call.columns, can_choose=True)
     compared, halves, left_out = _for_halves(
         sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), call.halves
     )
@@ -266,7 +266,7 @@ def select_mixture(call: Call) -> None:
     sizes = _sizes(call.k, "--components")
     _check_values(call)
     if call.values is not None:
-        frame = read_frame(call.data, call.columns, can_choose=True)
+        frame = read_frame(call, call.columns, can_choose=True)
         distribution = _distribution(call.values, frame, True)
     else:
         frame, distribution = read_items(call, call.columns)
@@ -380,8 +380,8 @@ def select_dde(call: Call) -> None:
         raise ValueError(
             f"--latents: whole numbers and one range were expected, got {call.latents!r}"
         )
-    given = read_covariates(call.data, call.covariates)
-    columns = item_columns(call.data, call.columns, given)
+    given = read_covariates(call)
+    columns = item_columns(call, given)
     frame, family = read_items(call, columns)
     family = family(frame) if callable(family) else family
     frame, given = with_covariates(frame, given, call.covariates_missing)

@@ -195,6 +195,7 @@ def read_frame(
     drop: Sequence[str] = (),
     transpose: bool = False,
     texts: Collection[str] = (),
+    numbers: bool = False,
 ) -> pd.DataFrame:
     """Read a table as it lies in a file, with the names of its rows as the index.
 
@@ -211,6 +212,7 @@ def read_frame(
         drop: columns, likewise, to leave out.
         transpose: whether the rows of the file are the columns of the table.
         texts: columns that are texts whatever they hold.
+        numbers: whether to refuse entries that are no numbers.
 
     Raises:
         ValueError: as :func:`read_table`; for a column that is not there, an id that is missing in
@@ -222,7 +224,7 @@ def read_frame(
     table = _Named.of(path, transpose)
     labels = table.id_column(id)
     chosen = table.chosen(columns, drop, labels)
-    frame = pd.DataFrame({name: table.values(name, name in texts) for name in chosen})
+    frame = pd.DataFrame({name: table.values(name, name in texts, numbers) for name in chosen})
     return frame if labels is None else frame.set_axis(pd.Index(table.ids(labels), name=labels))
 
 
@@ -234,7 +236,7 @@ def columns_chosen(
     transpose: bool = False,
 ) -> tuple[list[str], str | None]:
     """Columns that :func:`read_frame` would read, and the one that names the rows, if any."""
-    table = _Named.of(path, transpose)
+    table = _Named.of(path, transpose, only_names=True)
     labels = table.id_column(id)
     return table.chosen(columns, drop, labels), labels
 
@@ -256,10 +258,14 @@ class _Named:
     unnamed: bool
 
     @classmethod
-    def of(cls, path: str | Path, transpose: bool) -> _Named:
+    def of(cls, path: str | Path, transpose: bool, only_names: bool = False) -> _Named:
+        """Open a file; a large one without its entries, where names are all that is asked."""
         import pyarrow as pa
 
         file, _ = _split_key(str(path))
+        if only_names and not transpose and _ending_of(file) in (*COLUMNAR, ".npy"):
+            with suppress(Exception):  # what is wrong is said where the file is read
+                return cls(file, dict.fromkeys(_names_alone(file), np.zeros(0)), None, False)
         if _ending_of(file) in ARRAYS or _ending_of(file) not in ENDINGS:
             table = read_table(path)  # says what is wrong with an ending, too
             values = table.values.T if transpose else table.values
@@ -300,14 +306,17 @@ class _Named:
         """Entries of a column as texts, None where missing."""
         return [_text(entry) for entry in self.columns[name].to_pylist()]
 
-    def values(self, name: str, as_texts: bool) -> Any:
+    def values(self, name: str, as_texts: bool, numbers: bool) -> Any:
         """A column as numbers, or as texts where one is no number or all are to be."""
         column = self.columns[name]
         if isinstance(column, np.ndarray):
             return column
         if not as_texts:
-            with suppress(EntryError):
+            try:
                 return _numbers(self.file, name, column, self.begin)
+            except EntryError:
+                if numbers:
+                    raise
         entries = self.entries(name)
         return entries if as_texts else _unmixed(self.file, name, entries)
 
@@ -354,10 +363,10 @@ class _Named:
         seen: set[Any] = set()
         for row, entry in enumerate(entries):
             if entry is None or entry in seen:
-                words = "is missing" if entry is None else f"{entry!r} is there twice"
+                words = "one is missing" if entry is None else f"{entry!r} is there twice, again"
                 raise ValueError(
-                    f"{self.file}: column {name!r} names the rows, but {words}, in row {row}: a"
-                    " name of its own was expected for each; name another column with --id"
+                    f"{self.file}: column {name!r} names the rows, but {words} in row {row}: a name"
+                    " of its own was expected for each; name another column with --id"
                 )
             seen.add(entry)
         is_whole = all(entry is not None and entry.isdecimal() for entry in entries)
@@ -391,6 +400,18 @@ class _Named:
                 raise ValueError(f"{self.file}: {name}: column {last!r} stands before {first!r}")
             out += names[places[0] : places[1] + 1]
         return out
+
+
+def _names_alone(file: Path) -> tuple[str, ...]:
+    """Names of the columns of an array or of columnar files, none of whose entries are read."""
+    if _ending_of(file) == ".npy":
+        return tuple(map(str, range(np.load(file, mmap_mode="r").shape[1])))
+    import pyarrow.dataset
+
+    form = "parquet" if _ending_of(file) == ".parquet" else "ipc"
+    schema = pyarrow.dataset.dataset(file, format=form).schema
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return tuple(name for name in schema.names if name not in index)
 
 
 def _known_ends(file: Path, names: list[str], ends: Sequence[str]) -> Sequence[str]:

@@ -161,7 +161,7 @@ def test_a_select_command_that_is_interrupted_names_no_option_that_it_lacks(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["inference.cli.select"], "read_as_asked", interrupted)
+    monkeypatch.setattr(sys.modules["inference.cli.select"], "read_items", interrupted)
     said = run("select", "mixture", "any.csv", "--k", "1:2", "--out", tmp_path / "out")
     assert (said.exit_code, said.stderr) == (130, "interrupted; the same command starts anew\n")
 

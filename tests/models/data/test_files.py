@@ -130,7 +130,7 @@ def test_text_tables(tmp_path, text, names, values):
             "data.xlsx",
             b"PK\x03\x04",
             (
-                "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected,"
+                "a file ending in .csv, .tsv, .txt, .parquet, .arrow, .feather, .npy, .npz was expected,"
                 " got '.xlsx'"
             ),
         ),
