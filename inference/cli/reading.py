@@ -13,6 +13,7 @@ import typer
 
 from ppl_models.data.items import (
     CATEGORIES,
+    COUNTING,
     EVERY,
     RESPONSES,
     described,
@@ -321,9 +322,12 @@ def _said(items: pd.DataFrame, responses: dict[str, Response]) -> ResponseFamily
     family = items_read(items, responses, doubts)
     guessed = [str(name) for name in items.columns if str(name) not in responses]
     own = items_read(items[guessed], {}, {})
+    doubtful = "; ".join(
+        f"{listed(names)} ({words})" for words, names in doubts.items() if words != COUNTING
+    )
     typer.echo(
         "By their values, the columns are taken as follows (--response says otherwise):"
-        f" {described(own, guessed)}."
+        f" {described(own, guessed)}.{doubtful and f' In doubt: {doubtful}.'}"
     )
     return family
 

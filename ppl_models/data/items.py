@@ -53,6 +53,7 @@ ORDERED: dict[str, Response] = {
 }
 FAMILIES = RESPONSES | {CATEGORIES: Categorical.from_frame}
 EVERY = FAMILIES | ORDERED
+COUNTING = "numbers that count the rows, taken for measurements"
 LEVELS = "ordered levels"  # the kind that has no link
 READ: dict[str, Response] = FAMILIES | {LEVELS: Ordinal.from_frame}  # by kind_of_column
 KINDS: dict[type[ResponseFamily], str] = {
@@ -202,7 +203,7 @@ def kind_of_column(column: Any) -> tuple[str, str]:
         if seen.min() == 0 and seen.var() >= LEAST_VARIANCE * seen.mean():
             return "poisson", ""
         if len(seen) >= FEW_ENTRIES and _counts(values):
-            return "normal", "numbers that count the rows, taken for measurements"
+            return "normal", COUNTING
     if len(codes) < 3 or codes[0] < 0 or codes[-1] > LARGEST_CODE or len(seen) < FEW_ENTRIES:
         return "normal", ""
     if (np.diff(codes) == 1).all() and len(seen) >= ROWS_A_LEVEL * len(codes):

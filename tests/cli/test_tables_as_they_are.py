@@ -21,7 +21,7 @@ def run(*parts: object) -> Result:
 def people() -> pd.DataFrame:
     rng = np.random.default_rng(3)
     group = rng.integers(0, 2, 60)
-    columns = {f"E{j}": rng.integers(1, 3, 60) + 3 * group for j in range(1, 4)}
+    columns = {f"E{j}": rng.integers(1, 4, 60) + 2 * group for j in range(1, 4)}
     return pd.DataFrame(columns | {"age": rng.normal(30 + 20 * group)}, NAMES)
 
 
@@ -43,6 +43,7 @@ def test_row_names_are_kept(fitted: tuple[Path, Result]) -> None:
     assert rows.columns[0] == "person"
     assert rows["person"].tolist() == NAMES
     assert "ordered categories: E3; measurements: age" in said.stdout
+    assert "In doubt: E3 (a short run of whole numbers, taken for ordered" in said.stdout
     page = (folder / "out" / "report.html").read_text()
     assert "ordered categories: E3; measurements: age" in page
 
@@ -86,7 +87,9 @@ def test_a_signature_matrix_is_fitted_as_it_is_written(tmp_path: Path) -> None:
 )
 def test_mistakes_are_said_in_one_line(tmp_path: Path, options: tuple, words: str) -> None:
     (tmp_path / "t.csv").write_text("town,age\nn,1\nn,2\ns,3\n")
-    said = run("fit", "mixture", tmp_path / "t.csv", "--components", 1, "--out", tmp_path, *options)
+    said = run(
+        "fit", "mixture", tmp_path / "t.csv", "--components", 1, "--out", tmp_path / "o", *options
+    )
     assert said.exit_code == 2
     assert words in said.stderr
     assert len(said.stderr.splitlines()) == 1
