@@ -175,7 +175,7 @@ class DeepDiscreteEncoder(OpenItems):
     bottom: Bottom = Additive()
     graphs_estimated: bool = False
     covariates: Covariates | tuple[str, ...] | str | None = None
-    _family_field = "response"
+    usual = {"response": Bernoulli()}
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
@@ -198,7 +198,7 @@ class DeepDiscreteEncoder(OpenItems):
             ResponseFamily,
             "a response family such as Bernoulli() or Normal()",
         )
-        self._settle(Bernoulli())
+        self._settle()
         object.__setattr__(self, "response", self.response.linked())
         check_penalty(owner, "penalty", self.penalty)
         check_flag(owner, "graphs_estimated", self.graphs_estimated)

@@ -105,7 +105,7 @@ class HiddenMarkov(OpenItems):
     variance_floor: float = 1e-3
     num_steps: int = 100
     units: Units | None = field(default=None, repr=False, compare=False)
-    _family_field = "emission"
+    usual = {"emission": Normal()}
 
     def __post_init__(self) -> None:
         owner = "HiddenMarkov"
@@ -119,7 +119,7 @@ class HiddenMarkov(OpenItems):
                 " such as"
                 f" MultivariateNormal(), got {self.emission!r}{hint}"
             )
-        self._settle(Normal())
+        self._settle()
         check_settings(owner, self, self.emission)
         if self.num_items is not None and self._family.num_thresholds(self.num_items):
             raise ValueError(

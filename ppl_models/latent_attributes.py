@@ -245,7 +245,7 @@ class LatentAttributeModel(OpenItems):
     monotone: bool = False
     q_estimated: bool = False
     covariates: Covariates | tuple[str, ...] | str | None = None
-    _family_field = "response"
+    usual = {"response": Bernoulli()}
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -267,7 +267,7 @@ class LatentAttributeModel(OpenItems):
             self._check_open()
         else:
             self._take_matrix()
-        self._settle(Bernoulli())
+        self._settle()
         if self.waits_for_data:
             return  # the rest is checked once the number of items is read off the data
         for name, dim, size in (
@@ -435,6 +435,10 @@ class LatentAttributeModel(OpenItems):
         if self.q_matrix is not None:
             return len(self.q_matrix), len(self.q_matrix[0])
         return self._width, int(self.num_attributes or 0)
+
+    @property
+    def _width(self) -> int:
+        return super()._width if self.q_matrix is None else len(self.q_matrix)
 
     @property
     def waits_for_data(self) -> bool:

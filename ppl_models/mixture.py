@@ -120,7 +120,7 @@ class Mixture(OpenItems):
     variance_floor: float = 1e-3
     covariates: Covariates | tuple[str, ...] | str | None = None
     units: Units | None = field(default=None, repr=False, compare=False)
-    _family_field = "component"
+    usual = {"component": Normal()}
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -131,7 +131,7 @@ class Mixture(OpenItems):
                 " Bernoulli() or Categorical.from_frame(data), MultivariateNormal(),"
                 f" MultivariateT() or SkewNormal(), got {self.component!r}"
             )
-        self._settle(Normal())
+        self._settle()
         check_settings("Mixture", self, self.component)
         object.__setattr__(self, "covariates", covariates_given("Mixture", self.covariates))
 

@@ -311,7 +311,9 @@ class OpenItems:
     """
 
     num_items: int | None
-    _family_field: ClassVar[str] = ""  # of the family of the items, where users choose it
+    usual: ClassVar[
+        Mapping[str, ResponseFamily]
+    ] = {}  # field of the items' family, and its default
 
     def for_data(self, data: Any) -> Self:
         """Model with what it leaves open read off the data; itself where nothing is open.
@@ -328,11 +330,16 @@ class OpenItems:
         if not self.waits_for_data:
             return self
         items = self._items_among(data)
-        if not isinstance(getattr(self, self._family_field, None), ByColumn):
+        if not isinstance(self._item_family, ByColumn):
             return replace(self, num_items=_width(items))  # type: ignore[type-var]
         frame = _as_columns(items)
-        settings = {"num_items": len(frame.columns), self._family_field: items_of(frame)}
-        return replace(self, **settings)  # type: ignore[type-var]
+        families = dict.fromkeys(self.usual, items_of(frame))
+        return replace(self, num_items=len(frame.columns), **families)  # type: ignore[type-var]
+
+    @property
+    def _item_family(self) -> Any:
+        """Family of the items; None where the model has no choice of it."""
+        return next((getattr(self, name) for name in self.usual), None)
 
     def taken_for(self, names: Sequence[str]) -> str:
         """What the columns are taken for, in words: ``yes-no: a, b; counts: c``.
@@ -343,7 +350,7 @@ class OpenItems:
         Returns:
             The words; "" for a model of one kind of columns, or of whole rows.
         """
-        family = getattr(self, self._family_field, None)
+        family = self._item_family
         if not isinstance(family, ResponseFamily) or len(names) < self._width:
             return ""
         return described(family, names[: self._width])
@@ -358,15 +365,16 @@ class OpenItems:
             given.split(frame)[0] if is_frame(frame) else as_table(frame)[0][:, : -len(given.names)]
         )
 
-    def _settle(self, usual: ResponseFamily | None = None) -> None:
+    def _settle(self) -> None:
         """Take the width from a family that knows it, and the usual family where that is known."""
-        family = getattr(self, self._family_field, None)
+        family = self._item_family
         if self.waits_for_data and isinstance(family, ResponseFamily):
             object.__setattr__(self, "num_items", family.own_items)
         if self.num_items is not None:
             check_size(type(self).__name__, "num_items", self.num_items)
         if not self.waits_for_data and isinstance(family, ByColumn):
-            object.__setattr__(self, self._family_field, usual)
+            for name, usual in self.usual.items():
+                object.__setattr__(self, name, usual)
 
     @property
     def waits_for_data(self) -> bool:
