@@ -352,9 +352,10 @@ def _parts_of(text: str) -> list[tuple[str, int | None]]:
     parts = blocks_of(text, "--response")
     for name, _ in parts:
         if name not in EVERY:
-            known = ", ".join(map(str, (*EVERY, *ROW_DISTRIBUTIONS)))
+            of_rows = " or ".join(map(str, ROW_DISTRIBUTIONS))
             raise ValueError(
-                f"--response: one of {known}, or blocks of families, was expected, got {name!r}"
+                f"--response: {', '.join(EVERY)}, or blocks of them, or in a mixture or hidden"
+                f" Markov model {of_rows}, were expected, got {name!r}"
             )
     return parts
 
