@@ -338,12 +338,13 @@ def _by_column(
     """Kinds by column: of NAME=KIND,NAME=KIND, or of parts, blocks of columns or one for all."""
     if not parts:
         return {} if text is None else _asked_of(text)
-    kinds = [kind for kind, size in parts for _ in range(len(names) if size is None else size)]
-    if len(kinds) != len(names):
+    sizes = [len(names) if size is None else size for _, size in parts]
+    if sum(sizes) != len(names):
         raise ValueError(
-            f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}:"
+            f"--response: the blocks hold {sum(sizes):,} columns, and the table has {len(names)}:"
             f" {listed(names)}"
         )
+    kinds = [kind for (kind, _), size in zip(parts, sizes, strict=True) for _ in range(size)]
     return dict(zip(names, kinds, strict=True))
 
 

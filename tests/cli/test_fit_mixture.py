@@ -125,7 +125,7 @@ def test_texts_are_categories_and_come_back_from_the_folder(people, tmp_path):
         "smokes=categorical",
     )
     assert done.exit_code == 0, done.stderr
-    assert "town as categories (Categorical); age as measurements (Normal)." in done.stdout
+    assert "measurements: age; categories: town." in done.stdout
     fit, frame, _ = read_results(tmp_path / "out")
     assert fit.category_names == {"town": ("Bonn", "Ulm"), "smokes": ("0", "1")}
     assert frame["town"].tolist() == pd.read_csv(people)["town"].tolist()

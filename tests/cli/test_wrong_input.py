@@ -300,7 +300,8 @@ def test_a_column_that_would_be_misread_is_named(kind: str, ending: str, tmp_pat
     table = tmp_path / f"table.{ending.split()[0]}"
     frame.to_csv(table, index=False) if ending == "csv" else frame.to_parquet(table, index=False)
     asked = ("fit", "mixture", table, "--components", 1, "--out", tmp_path / "out", "--no-progress")
-    done = run(*asked, *(("--block-rows", 10) if ending.endswith("blocks") else ()))
+    said_of_x = ("--response", "x=normal") if kind == "two codes" else ()
+    done = run(*asked, *said_of_x, *(("--block-rows", 10) if ending.endswith("blocks") else ()))
     if kind in REFUSED:
         said = refused(done)
         assert not (tmp_path / "out").exists()
