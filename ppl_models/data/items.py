@@ -119,7 +119,7 @@ def _as_columns(data: Any) -> pd.DataFrame:
     frame = as_frame(data)
     if is_frame(frame):
         return frame
-    if getattr(getattr(frame, "dtype", None), "kind", "") in "OU" and frame.ndim == 2:
+    if isinstance(frame, np.ndarray) and frame.dtype.kind in "OU" and frame.ndim == 2:
         return pd.DataFrame(frame).rename(columns=str)  # texts among the entries
     table, names = as_table(frame)
     return pd.DataFrame(table.detach().cpu().numpy(), columns=list(names))
@@ -177,7 +177,10 @@ def _check_column(column: pd.Series, response: Response) -> None:
     most = max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(column) // 2))
     if not isinstance(response, ResponseFamily) and column.nunique() > most:
         values = column.dropna().unique()
-        many = f"{len(values):,} different texts, too many for categories: leave the column out"
+        many = (
+            f"{len(values):,} different texts, too many for categories: leave the column out, or"
+            " name the rows by it (--id, or the index of the frame)"
+        )
         raise ValueError(f"column {name!r} holds {misread_numbers(values) or many}")
 
 
