@@ -34,11 +34,12 @@ from inference.cli.reading import (
     joined,
     names_of,
     range_of,
+    read_counts,
     read_covariates,
-    read_csv,
     read_frame,
     read_items,
     read_mixed,
+    settled,
     shape_of,
     sizes_of,
     with_covariates,
@@ -96,16 +97,13 @@ def _fit_rows(
     """
     from inference.structures.layers.choose_penalty import is_open
 
-    def for_frame(distribution: Any, frame: pd.DataFrame) -> Any:
-        return distribution(frame) if callable(distribution) else distribution
-
     by_rows = call.covariates is not None and not why
     why = "--covariates reads rows in memory" if by_rows else why
     blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is not None:
         scan = scan_columns(blocks, call.seed)
         seen, distribution = read(None, scan.frame)
-        model = build(seen, for_frame(distribution, seen), None)
+        model = build(seen, settled(distribution, seen), None)
         if goes_in_blocks(model, seen, call.block_rows):
             for name in scan.counting if callable(distribution) else ():
                 warn(f"column {name!r} {COUNTS}")
@@ -115,7 +113,7 @@ def _fit_rows(
     given = read_covariates(call)
     frame, distribution = read(item_columns(call, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
-    component = for_frame(distribution, frame)
+    component = settled(distribution, frame)
     for name in counting_columns(frame) if callable(distribution) else ():
         warn(f"column {name!r} {COUNTS}")
     rows, covariates = joined(frame, given)
@@ -189,7 +187,7 @@ def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]
     """A table of numbers, or a sample of one that is read in blocks, and these."""
     blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is None:
-        frame = read_frame(call, call.columns, can_choose=True)
+        frame = read_counts(call)
     else:
         frame = blocks.sample(seed=call.seed)
     refuse_texts(frame)
@@ -260,7 +258,7 @@ def fit_attributes(call: Call) -> None:
 
     def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
         if call.groups is not None:
-            frame = _with_labels(call.data, call.groups, call.columns)
+            frame = _with_labels(call)
             return frame, family_said(call, frame.drop(columns=call.groups))[1]
         return read_items(call, columns, seen)
 
@@ -292,20 +290,16 @@ def _attribute_model(
     return LatentAttributeModel(matrix, family, rules, root, **settings)
 
 
-def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFrame:
-    """Table of a file in which one column holds labels, which stands last."""
-    from ppl_models.data.files import MISSING, SEPARATORS
-
-    separator = SEPARATORS.get(Path(file).suffix.lower())
-    every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)
-    names = [str(name).strip() for name in every.columns]
+def _with_labels(call: Call) -> pd.DataFrame:
+    """Table of numbers beside one column of labels, texts whatever it holds, which stands last."""
+    names, column = columns_of(call), call.groups
     if column not in names:
         shown = listed(list(map(repr, names)), MOST_NAMED)
-        raise ValueError(f"--groups: {file} has no column {column!r}; its columns are {shown}")
-    labels = every.iloc[:, names.index(column)].tolist()
-    texts = [label.strip() if isinstance(label, str) else f"{label:g}" for label in labels]
-    answers = read_frame(file, [name for name in columns or names if name != column])
-    return answers.assign(**{column: [None if text in MISSING else text for text in texts]})
+        raise ValueError(f"--groups: {call.data} has no column {column!r}; its columns are {shown}")
+    answers = read_frame(call, [name for name in call.columns or names if name != column])
+    labels = read_mixed(call, [column], [column])[column]
+    texts = [label if isinstance(label, str | None) else f"{label:g}" for label in labels]
+    return answers.assign(**{column: texts})
 
 
 def _of_groups(model: Any, frame: pd.DataFrame, column: str, free: str | None) -> Any:
@@ -502,8 +496,7 @@ def fit_hmm(call: Call) -> None:
     from ppl_models.hidden_markov import HiddenMarkov
 
     frame, items, places = read_sequences(call)
-    component = family_said(call, items)[1]
-    component = component(items) if callable(component) else component
+    component = settled(family_said(call, items)[1], items)
     model = HiddenMarkov(call.states, component, items.shape[1], call.initial)
     read_as = {"columns": {place: column for column, place in places.items()}}
     deliver(run(model, frame, call), frame, call.out, None, read_as)

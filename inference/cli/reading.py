@@ -37,6 +37,8 @@ ROW_DISTRIBUTIONS: dict[str | None, Any] = {
     "multivariate-t": MultivariateT,
     "skew-normal": SkewNormal,
 }
+# of single and double bases, insertions and deletions, as signature tools write them
+MUTATION_TYPE = r"[ACGT]\[[CT]>[ACGT]\][ACGT]|[ACGT]{2}>[ACGT]{2}|\d:(Del|Ins):[CTRM]:\d"
 logger = logging.getLogger(__name__)
 
 
@@ -61,6 +63,16 @@ def read_frame(
             if can_choose and columns is None
             else str(error)
         ) from None
+
+
+def read_counts(call: Call) -> pd.DataFrame:
+    """Read a table for a factorization; one whose rows are types of mutation is turned."""
+    frame = read_frame(call, call.columns, can_choose=True)
+    if call.transpose or not frame.index.astype(str).str.fullmatch(MUTATION_TYPE).all():
+        return frame
+    typer.echo("The rows of the file are types of mutation, so that the table is transposed.")
+    call.transpose, call.columns, call.id = True, None, None
+    return read_frame(call, can_choose=True)
 
 
 def read_mixed(
@@ -308,6 +320,11 @@ def family_said(call: Call, items: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
     if len(responses) == len(names):
         return items, items_read(items, responses, {})
     return items, lambda rows: _said(rows, responses)
+
+
+def settled(distribution: Any, items: pd.DataFrame) -> Any:
+    """Distribution of the items, read off them where that is left to be done."""
+    return distribution(items) if callable(distribution) else distribution
 
 
 def categories_said(call: Call) -> list[str]:

@@ -33,9 +33,11 @@ from inference.cli.reading import (
     item_columns,
     joined,
     range_of,
+    read_counts,
     read_covariates,
     read_frame,
     read_items,
+    settled,
     with_covariates,
 )
 from ppl_models.data.items import counting_columns
@@ -102,7 +104,7 @@ def select_pmf(call: Call) -> None:
             f"--bootstrap: it belongs to --criterion rule, got {criterion}; leave it out"
         )
     sizes = _sizes(call.k, "--components")
-    frame = read_frame(call, call.columns, can_choose=True)
+    frame = read_counts(call)
     compared, halves, left_out = _for_halves(
         sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), call.halves
     )
@@ -270,7 +272,7 @@ def select_mixture(call: Call) -> None:
         distribution = _distribution(call.values, frame, True)
     else:
         frame, distribution = read_items(call, call.columns)
-        distribution = distribution(frame) if callable(distribution) else distribution
+        distribution = settled(distribution, frame)
         if call.response is None and type(distribution) is Normal:  # measurements vary together
             distribution = _distribution("real", frame, True)
     for name in counting_columns(frame):
@@ -288,8 +290,7 @@ def select_hmm(call: Call) -> None:
     _check_values(call)
     frame, items, _ = read_sequences(call)
     if call.values is None:
-        distribution = family_said(call, items)[1]
-        distribution = distribution(items) if callable(distribution) else distribution
+        distribution = settled(family_said(call, items)[1], items)
     else:
         distribution = _distribution(call.values, items, False)
     chosen = _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
@@ -383,7 +384,7 @@ def select_dde(call: Call) -> None:
     given = read_covariates(call)
     columns = item_columns(call, given)
     frame, family = read_items(call, columns)
-    family = family(frame) if callable(family) else family
+    family = settled(family, frame)
     frame, given = with_covariates(frame, given, call.covariates_missing)
     num_items = frame.shape[1]
     frame, covariates = joined(frame, given)

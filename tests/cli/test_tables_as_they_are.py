@@ -64,15 +64,17 @@ def test_a_table_on_its_side_is_refused(fitted: tuple[Path, Result]) -> None:
     assert "'E3', are the rows of this table, which lies on its side" in said.stderr
 
 
-def test_a_signature_matrix_is_fitted_as_it_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [("--transpose",), ()], ids=["said", "recognised"])
+def test_a_signature_matrix_is_fitted_as_it_is_written(tmp_path: Path, way: tuple) -> None:
     rng = np.random.default_rng(0)
     types = [f"{a}[C>{b}]{c}" for a in "ACGT" for b in "AGT" for c in "AC"]
     counts = rng.poisson(rng.gamma(1.0, 5.0, (24, 1)) * np.ones((24, 20)) + 1)
     table = pd.DataFrame(counts, types, [f"s{j}" for j in range(20)])
     table.rename_axis("MutationType").to_csv(tmp_path / "types.txt", sep="\t")
-    options = ("--components", 1, "--transpose", "--no-progress", "--out", tmp_path / "out")
+    options = ("--components", 1, *way, "--no-progress", "--out", tmp_path / "out")
     said = run("fit", "pmf", tmp_path / "types.txt", *options)
     assert said.exit_code == 0, said.output
+    assert ("so that the table is transposed" in said.stdout) == (not way)
     assert pd.read_csv(tmp_path / "out" / "signatures.csv")["column"].tolist() == types
     assert pd.read_csv(tmp_path / "out" / "posterior.csv")["row"].tolist() == table.columns.tolist()
 
