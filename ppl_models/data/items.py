@@ -84,7 +84,9 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
     (:class:`Normal`).
 
     Args:
-        frame: a data frame of any library, or an array (N, J), whose columns are "0", "1", ...
+        frame: a data frame of any library, or an array (N, J), whose columns are "0", "1", ...;
+            categories in an array of numbers are codes 0, 1, ..., so that 1, ..., 5 in it are
+            measurements, with a warning.
         responses: of columns that are something else, by name: a family, or a function of a
             frame that reads it, such as ``{"age": Poisson(), "grade": Categorical.from_frame}``.
 
@@ -98,9 +100,9 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
     Warns:
         CodesWarning: naming the columns that may be something else, and how to say so.
     """
-    table = _as_columns(frame)
+    table, holds_codes = _as_columns(frame)
     doubts: dict[str, list[str]] = {}
-    family = read_items(table, responses or {}, doubts)
+    family = read_items(table, responses or {}, doubts, holds_codes)
     for words, names in doubts.items():
         warnings.warn(
             f"{'column' if len(names) == 1 else 'columns'} {listed(map(repr, names), MOST_NAMED)}:"
@@ -112,21 +114,27 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
     return family
 
 
-def _as_columns(data: Any) -> pd.DataFrame:
-    """A data frame as it is; an array (N, J) as one with columns "0", "1", ..."""
+def _as_columns(data: Any) -> tuple[pd.DataFrame, bool]:
+    """A data frame as it is; an array (N, J) as one with columns "0", "1", ...
+
+    Also whether categories in it are codes 0, 1, ..., as in arrays of numbers.
+    """
     import pandas as pd
 
     frame = as_frame(data)
     if is_frame(frame):
-        return frame
+        return frame, False
     if isinstance(frame, np.ndarray) and frame.dtype.kind in "OU" and frame.ndim == 2:
-        return pd.DataFrame(frame).rename(columns=str)  # texts among the entries
+        return pd.DataFrame(frame).rename(columns=str), False  # texts among the entries
     table, names = as_table(frame)
-    return pd.DataFrame(table.detach().cpu().numpy(), columns=list(names))
+    return pd.DataFrame(table.detach().cpu().numpy(), columns=list(names)), True
 
 
 def read_items(
-    frame: pd.DataFrame, responses: Mapping[str, Response], doubts: dict[str, list[str]]
+    frame: pd.DataFrame,
+    responses: Mapping[str, Response],
+    doubts: dict[str, list[str]],
+    holds_codes: bool = False,
 ) -> ResponseFamily:
     """As :func:`items_of`, of a pandas frame; adds columns to ``doubts``, by what is in doubt."""
     names = column_names(frame)
@@ -146,7 +154,7 @@ def read_items(
     for name, column in zip(names, frame.columns, strict=True):
         response = responses.get(name)
         if response is None:
-            kind, doubt = kind_of_column(frame[column])
+            kind, doubt = kind_of_column(frame[column], holds_codes)
             response = READ[kind]
             if doubt:
                 doubts.setdefault(doubt, []).append(name)
@@ -184,8 +192,12 @@ def _check_column(column: pd.Series, response: Response) -> None:
         raise ValueError(f"column {name!r} holds {misread_numbers(values) or many}")
 
 
-def kind_of_column(column: Any) -> tuple[str, str]:
+def kind_of_column(column: Any, holds_codes: bool = False) -> tuple[str, str]:
     """Kind of a pandas column, a name among :data:`READ`, and what is in doubt, in words.
+
+    Args:
+        column: the column.
+        holds_codes: whether categories in it are codes 0, 1, ..., and no numbers of their own.
 
     Raises:
         ValueError: for texts that stand for numbers, as :func:`check_texts`.
@@ -202,13 +214,15 @@ def kind_of_column(column: Any) -> tuple[str, str]:
             return "normal", ""
         codes = np.unique(seen) if len(np.unique(seen[:1000])) <= LARGEST_CODE + 1 else seen[:0]
         if len(codes) == 2 and len(seen) >= FEW_ENTRIES and abs(codes).max() < EXACT:
-            return CATEGORIES, ""
+            return ("normal" if holds_codes else CATEGORIES), ""  # as_items says the former
         if seen.min() == 0 and seen.var() >= LEAST_VARIANCE * seen.mean():
             return "poisson", ""
         if len(seen) >= FEW_ENTRIES and _counts(values):
             return "normal", COUNTING
     if len(codes) < 3 or codes[0] < 0 or codes[-1] > LARGEST_CODE or len(seen) < FEW_ENTRIES:
         return "normal", ""
+    if holds_codes and codes[0] > 0:
+        return "normal", "whole numbers of an array, measurements (of a frame, categories)"
     if (np.diff(codes) == 1).all() and len(seen) >= ROWS_A_LEVEL * len(codes):
         return LEVELS, "a short run of whole numbers, taken for ordered categories"
     return "normal", "few whole numbers, taken for measurements"
@@ -335,9 +349,8 @@ class OpenItems:
         items = self._items_among(data)
         if not isinstance(self._item_family, ByColumn):
             return replace(self, num_items=_width(items))  # type: ignore[type-var]
-        frame = _as_columns(items)
-        families = dict.fromkeys(self.usual, items_of(frame))
-        return replace(self, num_items=len(frame.columns), **families)  # type: ignore[type-var]
+        families = dict.fromkeys(self.usual, items_of(items))
+        return replace(self, num_items=_width(items), **families)  # type: ignore[type-var]
 
     @property
     def _item_family(self) -> Any:

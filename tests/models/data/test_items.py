@@ -91,6 +91,19 @@ def test_one_kind_of_columns_is_one_family() -> None:
     assert described(Bernoulli(), ["a", "b"]) == "all yes-no"
 
 
+def test_categories_of_an_array_are_codes() -> None:
+    rng = np.random.default_rng(0)
+    answers = rng.integers(0, 3, (60, 2))
+    answers[:, 0] = 1 + answers[:, 0] % 2
+    with pytest.warns(CodesWarning, match="column '1': whole numbers of an array, measurements"):
+        assert items_of(answers + [0, 1]) == Normal()
+    assert read(answers - [1, 0]) == Blocks(
+        (Bernoulli(), 1), (Ordinal(levels=(("0", "1", "2"),)), 1)
+    )
+    with pytest.warns(CodesWarning, match="holds two values only, 1 and 2"):
+        Mixture(2).for_data(answers[:, :1]).check_data(answers[:, :1])
+
+
 def test_what_a_column_is_can_be_said() -> None:
     frame = people()[["rating", "visits", "town"]]
     steps = partial(Ordinal.from_frame, link="adjacent")
