@@ -218,7 +218,7 @@ def test_memory_that_is_too_small_is_said_in_one_line(
         def fails(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(sys.modules["inference.cli.families"], "read_frame", fails)
+        monkeypatch.setattr(sys.modules["inference.cli.families"], "read_counts", fails)
         said = refused(run("fit", "noisy-or", tmp_path / "good.csv", "--out", tmp_path / "out"))
         assert "the memory of this machine is too small" in said
 
