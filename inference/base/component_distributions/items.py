@@ -267,7 +267,7 @@ class ItemDistribution(ComponentDistribution):
         """Means and dispersions of the items, whose names depend on their families."""
         out: dict[str, NamedEstimate] = {}
         columns = {"predictors": self._numeric, "dispersion": self._dispersed_columns}
-        for part, own, _ in self._own:  # families of one name have one function
+        for part, own, _ in self._entries:  # families of one name have one function
             if part.num_categories_of(1) or part.num_thresholds(1):
                 continue
             functions: tuple[Callable[[Tensor], Tensor], ...] = (part.mean, torch.clone)
