@@ -303,6 +303,8 @@ class LatentAttributeModel(OpenItems):
                 f"{OWNER}: give q_matrix, or num_attributes to estimate it; both are missing"
             )
         check_size(OWNER, "num_attributes", self.num_attributes)
+        if self.num_items is not None:
+            check_size(OWNER, "num_items", self.num_items)
         if self.num_items is not None and self.num_attributes > self.num_items:
             raise ValueError(
                 f"{OWNER}: num_attributes = {self.num_attributes} exceeds num_items ="
