@@ -50,6 +50,7 @@ from inference.fitting.problem import (
     check_blocks,
     check_engine,
     in_blocks,
+    model_of_data,
     problem_of,
     problem_of_blocks,
     refuse_sparse,
@@ -188,6 +189,7 @@ def fit(
         torch.enable_grad(),
         np.errstate(all="warn", under="ignore"),
     ):  # whatever the caller has set
+        model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = (
             in_blocks(model, data, method),

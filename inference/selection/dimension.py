@@ -35,7 +35,7 @@ from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method, check_rank, num_possible_free, singular_values
 from inference.engines.em import EM
 from inference.fitting.fit import fit
-from inference.fitting.problem import problem_of
+from inference.fitting.problem import model_of_data, problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
 from inference.selection.growing import grow_again
@@ -576,7 +576,7 @@ def select_dimension(
             )
         models = tuple(family(int(data.shape[1]), size) for size in sizes)
     else:
-        models = tuple(family(size) for size in sizes)
+        models = tuple(model_of_data(family(size), data) for size in sizes)
     for size, model in zip(sizes, models, strict=True):
         if not callable(model):
             raise ValueError(

@@ -213,7 +213,7 @@ def test_distributions_that_are_offered():
     names = {
         FULL: ["normal", "Student t", "skew-normal"],
         Mixture(1, SkewNormal(), 2): ["normal", "Student t", "skew-normal"],
-        Mixture(1, Normal()): ["normal", "Student t", "skew-normal"],
+        Mixture(1, Normal(), 1): ["normal", "Student t", "skew-normal"],
         Mixture(1, Normal(), 2): [
             "normal with independent columns",
             "normal",

@@ -8,6 +8,7 @@ from typing import Any
 
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
+from inference.fitting.problem import model_of_data
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.order_selection.counting import (
@@ -155,9 +156,9 @@ def _candidates(
 ) -> Sequence[Candidate]:
     def model(source: Any) -> Any:
         if is_dataclass(source) and not isinstance(source, type):
-            return source  # a model, whatever its number
+            return model_of_data(source, data)  # a model, whatever its number
         if not isinstance(source, type):
-            return source(sizes[-1])
+            return model_of_data(source(sizes[-1]), data)
         if len(getattr(data, "shape", ())) != 2:
             raise ValueError(
                 "select_components: a table (rows, items) was expected; give a function from a"
