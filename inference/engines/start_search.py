@@ -80,8 +80,8 @@ def search_starts(
         progress: told of iterations over all batches.
         checkpoint: file from which an interrupted search goes on; the running batch lies in files
             beside it.
-        before: an earlier search for the same problem, which goes on under this rule; None to begin
-            one.
+        before: an earlier search for the same problem, not ``done``, which goes on under this rule;
+            None to begin one. Where it is ``settled``, the best estimate is not moved.
 
     Warns:
         ConvergenceWarning: if the best start did not converge.
@@ -91,8 +91,7 @@ def search_starts(
     if checkpoint is not None:
         first = {name: value[:1] for name, value in run.starts(0).items()}
         store = Checkpoint(checkpoint, problem.fingerprint((search, method), first))
-    begun = SearchState() if before is None else replace(before, settled=False, done=False)
-    state = (None if store is None else store.load(SearchState)) or begun
+    state = (None if store is None else store.load(SearchState)) or before or SearchState()
     if store is not None:
         store.save(state)
     while not state.done:

@@ -260,7 +260,10 @@ class SharedSearch:
             draw = lambda batch: own(batch) if batch else first  # noqa: E731
         self.is_full = self.is_full or not num_split
         rule = search if self.is_full else dataclasses.replace(search, cap=1)
-        self.state = search_starts(rule, method, problem, draw, bar, path, self.state)
+        before = dataclasses.replace(
+            self.state or SearchState(), settled=not self.is_full, done=False
+        )
+        self.state = search_starts(rule, method, problem, draw, bar, path, before)
         if num_split and self.state.batch == 1:
             values, best = self.state.values, float(self.state.objective[self.state.best])
             values = torch.where(

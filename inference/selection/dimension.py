@@ -559,13 +559,13 @@ class LawsAndNumbers:
             seed=study.seed,
             progress=study.progress,
         )
-        fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
+        fits = [fit_k for (name, _), fit_k in answer.fits.items() if name == answer.law]
         rows_of_law = answer.table.loc[answer.law]
         columns = _figures(fits) | {name: rows_of_law[name].tolist() for name in answer.deciding}
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
-        decided = (columns, answer.score, False, fits)
+        decided = (_padded(columns, study), answer.score, False, tuple(fits))
         return Selection(chosen, self, study.sizes, *decided, answer=answer)
 
 
@@ -689,9 +689,16 @@ def _best_of(
 ) -> Selection:
     values = columns[score]
     chosen = study.sizes[values.index((max if larger else min)(values))]
-    rest = [math.nan] * (len(study.sizes) - len(values))
-    columns = {name: [*own, *rest] for name, own in columns.items()}
+    columns = _padded(columns, study)
     return Selection(chosen, criterion, study.sizes, columns, score, larger, tuple(fits))
+
+
+def _padded(columns: dict[str, list[float]], study: Study) -> dict[str, list[float]]:
+    """Figures of every size, NaN where it was not tried."""
+    return {
+        name: [*values, *[math.nan] * (len(study.sizes) - len(values))]
+        for name, values in columns.items()
+    }
 
 
 def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:

@@ -35,6 +35,7 @@ from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
     LARGEST,
+    RISEN,
     Candidate,
     Counting,
     Fits,
@@ -109,6 +110,22 @@ class CountingGroups(Counting):
         """Return whether the optimum is proper, and its objective."""
         return not fit.restarts.faults, fit.objective
 
+    def has_risen(self, fits: Mapping[int, Fit]) -> bool:
+        """Tell whether both penalised deviances have risen at the last two numbers.
+
+        That is, lie above the lowest of a proper optimum by more than :data:`RISEN`; a degenerate
+        solution lies lower than the proper optimum of its number.
+        """
+        if len(fits) < 3 or max(fits) - 1 not in fits:
+            return False
+        last, proper = max(fits), {k for k, fit_k in fits.items() if not fit_k.restarts.faults}
+        n = fits[last].num_observations or fits[last].num_rows
+        return all(
+            min(values[last - 1], values[last])
+            > min((values[k] for k in proper), default=math.inf) + RISEN
+            for values in (penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE))
+        )
+
     def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by k-means++, merged first candidates, and split components."""
         structure: Any = problem.structure
@@ -162,7 +179,8 @@ class CountingGroups(Counting):
             misfit=misfit,
             rows=rows_of(fits, columns, best),
             fits=fits,
-            unseen=self.unseen([candidate.name for candidate in grid.candidates]),
+            unseen=self.unseen([candidate.name for candidate in grid.candidates])
+            + _not_tried(fits, grid.sizes[-1]),
             detectable_variance=(
                 math.inf if used < FEW_ROWS else self.detectable(fits[best], int(used))
             ),
@@ -244,6 +262,18 @@ def _name(about: MixtureComponents) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _not_tried(fits: Fits, largest: int) -> str:
+    """Return a sentence on numbers that were left out, empty if none was."""
+    tried = {law: max(k for name, k in fits if name == law) for law, _ in fits}
+    words = [f"{law} above {k}" for law, k in tried.items() if k < largest]
+    if not words:
+        return ""
+    return (
+        f" Not tried were {_listed(words)}: at the last two numbers both penalised deviances had"
+        f" risen by more than {RISEN:.0f} above their lowest."
+    )
 
 
 def _doubts(
