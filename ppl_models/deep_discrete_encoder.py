@@ -342,7 +342,7 @@ class DeepDiscreteEncoder:
             out.append(own if graph is None else replace(own, graph=own.by_child(graph)))
         return tuple(out)
 
-    def root_law(self) -> RootLayer | CovariateRoot:
+    def root_layer(self) -> RootLayer | CovariateRoot:
         """Distribution of the deepest layer."""
         latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
         if self._given is None:

@@ -1,17 +1,17 @@
 """Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
+from inference.selection.attribute_distributions import compare_roots as compare_roots
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
     differential_items as differential_items,
     item_scores as item_scores,
 )
-from inference.selection.attribute_laws import compare_roots as compare_roots
 from inference.selection.choice_spread import repeat_choice as repeat_choice
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
+    DistributionsAndNumbers as DistributionsAndNumbers,
     HeldOut as HeldOut,
     InformationCriterion as InformationCriterion,
-    LawsAndNumbers as LawsAndNumbers,
     LikelihoodRatio as LikelihoodRatio,
     Selection as Selection,
     SpectralRatio as SpectralRatio,

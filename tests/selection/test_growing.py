@@ -260,11 +260,11 @@ def test_a_wider_grid_fits_no_number_again(monkeypatch):
 
     monkeypatch.setattr(Place, "best", counting)
     x = groups(4, 400)
-    found = select_components(normals, x, laws=[normals(1)], num_restarts=4)
+    found = select_components(normals, x, distributions=[normals(1)], num_restarts=4)
     assert found.num_components == 4
     assert [k for _, k in places] == sorted({k for _, k in places})
     assert max(k for _, k in places) > 3
-    whole = select_components(normals, x, range(1, 7), laws=[normals(1)], num_restarts=4)
+    whole = select_components(normals, x, range(1, 7), distributions=[normals(1)], num_restarts=4)
     assert found.table.equals(whole.table)
     assert found.sentences == whole.sentences
 
@@ -272,7 +272,7 @@ def test_a_wider_grid_fits_no_number_again(monkeypatch):
 def test_a_candidate_is_not_fitted_beyond_a_clear_rise():
     """Both penalised deviances have to rise, and the lenient one rises late."""
     model = classes(1)
-    found = select_components(model, answers(), range(1, 13), laws=[model], num_restarts=4)
+    found = select_components(model, answers(), range(1, 13), distributions=[model], num_restarts=4)
     assert found.num_components == 2
     tried = [k for _, k in found.fits]
     assert tried == list(range(1, max(tried) + 1))

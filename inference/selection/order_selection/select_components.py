@@ -28,7 +28,7 @@ def select_components(
     data: Any,
     grid: Sequence[int] | None = None,
     *,
-    laws: Sequence[Any] | None = None,
+    distributions: Sequence[Any] | None = None,
     num_restarts: int = 10,
     method: Method | None = None,
     bootstrap: int = 0,
@@ -52,11 +52,11 @@ def select_components(
             gaps they help each other's search. Of a mixture and a hidden Markov model the largest
             are left out once both penalised deviances have risen by more than 20 at two numbers in
             a row. None for 1 to 6, and on to 12 where 6 is too few.
-        laws: families or functions as ``family``, of which the first is contained in the others;
-            None for those that suit ``family``: Poisson counts, and negative binomial ones with a
-            variance linear and quadratic in the mean; for mixtures and states of real rows normal,
-            Student t and skew-normal components (those that take missing entries where there are
-            some), for counts Poisson and negative binomial ones.
+        distributions: families or functions as ``family``, of which the first is contained in the
+            others; None for those that suit ``family``: Poisson counts, and negative binomial ones
+            with a variance linear and quadratic in the mean; for mixtures and states of real rows
+            normal, Student t and skew-normal components (those that take missing entries where
+            there are some), for counts Poisson and negative binomial ones.
         num_restarts: random starts of each fit of the first distribution.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for
             mixtures.
@@ -73,7 +73,7 @@ def select_components(
     owner = "select_components"
     grids: list[Sequence[int]]
     if grid is None:
-        first = _candidates(family, laws, data, (1, 2))[0]
+        first = _candidates(family, distributions, data, (1, 2))[0]
         most = min(first.counting.room(tuple(getattr(data, "shape", ()))), LARGEST[-1])
         grids = [*plain_grids(most)]
     else:
@@ -85,7 +85,7 @@ def select_components(
                 f"{owner}: grid must hold at least two numbers of components, got {list(grid)!r}"
             )
     check_tables(owner, bootstrap)
-    candidates = _candidates(family, laws, data, grids[0])
+    candidates = _candidates(family, distributions, data, grids[0])
     first, counting = candidates[0], candidates[0].counting
     if bootstrap and not counting.takes_bootstrap:
         raise ValueError(
@@ -93,14 +93,14 @@ def select_components(
             f" {type(first.model).__name__}, got {bootstrap}"
         )
     table, _ = checked(first.at(grids[0][-1]), data, for_fit=True)
-    if laws is None:
+    if distributions is None:
         num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
         candidates = [
             candidate
             for candidate in candidates
             if not candidate.needs_whole_rows
             or not gaps
-            and candidate.row_law.is_determined(num_rows, table.shape[-1])
+            and candidate.row_distribution.is_determined(num_rows, table.shape[-1])
         ]
     for candidate in candidates[1:]:
         checked(candidate.at(grids[0][-1]), data, for_fit=True)
@@ -142,7 +142,7 @@ def check_tables(owner: str, bootstrap: object) -> None:
 
 
 def _candidates(
-    family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]
+    family: Any, distributions: Sequence[Any] | None, data: Any, sizes: Sequence[int]
 ) -> Sequence[Candidate]:
     def model(source: Any) -> Any:
         if is_dataclass(source) and not isinstance(source, type):
@@ -156,21 +156,21 @@ def _candidates(
             )
         return source(int(data.shape[1]), sizes[-1])
 
-    if laws is None:
+    if distributions is None:
         return candidates_of(model(family))
-    if not laws:
+    if not distributions:
         raise ValueError(
-            "select_components: laws must name at least one family, or be None for those that suit"
-            " the family"
+            "select_components: distributions must name at least one family, or be None for those"
+            " that suit the family"
         )
-    candidates = [candidate_of(model(source)) for source in laws]
+    candidates = [candidate_of(model(source)) for source in distributions]
     candidates[0].counting.check(candidates)
     if len({type(candidate.counting) for candidate in candidates}) > 1:
         raise ValueError(
-            "select_components: laws must all be mixtures, all hidden Markov models, or all"
-            " factorizations of counts, for their likelihoods are compared"
+            "select_components: distributions must all be mixtures, all hidden Markov models, or"
+            " all factorizations of counts, for their likelihoods are compared"
         )
     names = [candidate.name for candidate in candidates]
     if len(set(names)) < len(names):
-        raise ValueError(f"select_components: laws must differ, got {names}")
+        raise ValueError(f"select_components: distributions must differ, got {names}")
     return candidates

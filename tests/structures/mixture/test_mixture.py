@@ -203,7 +203,7 @@ def test_a_mixture_of_one_has_a_sure_assignment():
 
 
 def rounded(num_rows: int = 200, seed: int = 0) -> torch.Tensor:
-    """One normal law, rounded to a tenth: many equal values."""
+    """One normal distribution, rounded to a tenth: many equal values."""
     return (
         torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=F64) * 10
     ).round() / 10
@@ -325,7 +325,7 @@ def test_copies_and_empty_components_are_named():
     assert near == ()  # 0.1 apart in the log of means 2 and 9: a divergence of 0.11
 
 
-def test_more_components_than_laws_in_the_data_warn():
+def test_more_components_than_distributions_in_the_data_warn():
     x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]], dtype=F64).repeat(10, 1)
     with pytest.warns((DegenerateWarning, BoundWarning, EstimateWarning)) as caught:
         result = fit(Mixture(4, Bernoulli(), 3), x)
@@ -392,7 +392,7 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     from inference.structures.registry import structure_of
 
     if missing and not isinstance(component, ResponseFamily):
-        pytest.skip("the noise of laws of whole rows is that of complete rows")
+        pytest.skip("the noise of distributions of whole rows is that of complete rows")
     model = Mixture(2, component, num_items)
     truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)

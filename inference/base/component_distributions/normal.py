@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import (
-    ComponentLaw,
+from inference.base.component_distributions.base import (
+    ComponentDistribution,
     ends,
     log_diagonal,
     log_two_pi,
@@ -33,7 +33,7 @@ from inference.base.component_laws.law import (
 from inference.base.degenerate import listed
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.row_laws import LEAST_WIDTH, RowLaw
+from ppl_models.descriptions.row_distributions import LEAST_WIDTH, RowDistribution
 from ppl_models.descriptions.row_normal import RowNormal, patterns_of
 
 TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it
@@ -56,7 +56,7 @@ class NormalStatistics:
     centre: Tensor = field(metadata={"sum": False})
 
 
-class FullLaw(ComponentLaw):
+class WholeRowDistribution(ComponentDistribution):
     """Whole-row distributions with a precision matrix for each component."""
 
     site = "means"
@@ -67,7 +67,7 @@ class FullLaw(ComponentLaw):
 
     def ridge(self, like: Tensor) -> Tensor:
         """Inverse scales of the prior of the precisions, a diagonal (J,)."""
-        assert isinstance(self.about.component, RowLaw)
+        assert isinstance(self.about.component, RowDistribution)
         return self.about.component.regularization * like.new_tensor(self.about.widths).square()
 
     def num_free(self, params: Params) -> int:
@@ -105,7 +105,7 @@ class FullLaw(ComponentLaw):
         names: Sequence[str],
         weights: Tensor | None = None,
     ) -> tuple[str, ...]:
-        assert isinstance(self.about.component, RowLaw)
+        assert isinstance(self.about.component, RowDistribution)
         prior, widths_of_items = (
             self.about.component.regularization,
             torch.tensor(self.about.widths, dtype=torch.float64),
@@ -160,7 +160,7 @@ class FullLaw(ComponentLaw):
         return (*found, *rests_on(few, counts))
 
 
-class NormalLaw(FullLaw):
+class NormalDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.MultivariateNormal`."""
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
@@ -180,10 +180,10 @@ class NormalLaw(FullLaw):
                 return torch.stack(
                     [self.log_densities(_at(params, r), rows) for r, rows in enumerate(data)]
                 )
-            law = RowNormal(
+            distribution = RowNormal(
                 params["means"].unsqueeze(-2), precision_matrix=params["precisions"].unsqueeze(-3)
             )
-            return law.log_prob(data).mT
+            return distribution.log_prob(data).mT
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
         distance = whitened(factor, params["means"], data).square().sum(-1)
         constant = log_diagonal(factor) - log_two_pi(data.shape[-1], data)
