@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support import six_patterns
 from torch import Tensor
 
 from inference import EM, StartsWarning, fit
@@ -145,33 +146,35 @@ def fitted(monkeypatch) -> list[tuple[int, bool]]:
     return calls
 
 
-@pytest.mark.parametrize(
-    ("model", "draw"),
-    [
-        (lambda k: Mixture(k, Bernoulli(), 4), "answers"),
-        (lambda k: HiddenMarkov(k, Normal(), 1), "chain"),
-    ],
-    ids=["answers", "chain"],
-)
-def test_the_choice_is_that_of_an_exhaustive_search(model, draw):
-    """Every size by twenty starts run to the end."""
+def test_the_choice_is_that_of_every_division_of_the_rows():
+    """Six patterns, divided among components in every way: no better BIC at any size."""
+    x, price = six_patterns.answers(), math.log(56)
     for seed in (100, 101):
-        generator = torch.Generator().manual_seed(seed)
-        half = torch.arange(60) // 30
-        if draw == "answers":
-            chance = torch.tensor([[0.9, 0.8, 0.2, 0.1], [0.2, 0.1, 0.9, 0.7]], dtype=F64)
-            x = torch.bernoulli(chance[half], generator=generator)
-        else:
-            x = 4.0 * half.unsqueeze(-1) + torch.randn(60, 1, generator=generator, dtype=F64)
-        found = select_dimension(model, x, [1, 2, 3], "bic")
-        every = [
-            fit(model(k), x, EM(), init="random", num_restarts=1 if k == 1 else 20, seed=seed)
-            for k in found.sizes
-        ]
-        every = [one for one in every if not one.restarts.faults]
-        best = min(every, key=lambda one: one.bic)
-        assert min(found.columns["bic"]) < best.bic + 0.02
-        assert found.best.num_parameters == best.num_parameters
+        found = select_dimension(
+            lambda k: Mixture(k, Bernoulli(), 6), x, range(1, 7), "bic", seed=seed
+        )
+        known = {}
+        for k, model in zip(found.sizes, found.study.models, strict=True):
+            best = float(six_patterns.brute_force(model).max())
+            known[k] = price * (7 * k - 1) - 2 * best
+        tried = dict(zip(found.sizes, found.columns["bic"][: len(found.fits)], strict=False))
+        assert all(value > known[k] - 1e-3 for k, value in tried.items())
+        assert found.chosen == min(known, key=known.__getitem__)
+        assert tried[found.chosen] == pytest.approx(known[found.chosen], abs=1e-3)
+
+
+def test_the_states_of_a_chain_are_those_of_an_exhaustive_search():
+    """Every size by twenty starts run to the end."""
+    generator = torch.Generator().manual_seed(100)
+    x = 4.0 * (torch.arange(60) // 30).unsqueeze(-1) + torch.randn(60, 1, generator=generator)
+    found = select_dimension(lambda k: HiddenMarkov(k, Normal(), 1), x.double(), [1, 2, 3], "bic")
+    every = [
+        fit(one.model, x.double(), EM(), init="random", num_restarts=20 if k > 1 else 1, seed=100)
+        for k, one in zip(found.sizes, found.fits, strict=True)
+    ]
+    best = min((one for one in every if not one.restarts.faults), key=lambda one: one.bic)
+    assert min(found.columns["bic"]) < best.bic + 0.02
+    assert found.best.num_parameters == best.num_parameters
 
 
 def test_sizes_above_a_rise_are_not_tried_and_said(fitted, tmp_path):
