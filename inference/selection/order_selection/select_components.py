@@ -116,7 +116,7 @@ def select_components(
             compared = Grid(candidates, sizes, data, table, *settings)
             fits = fit_candidates(compared, fits)
             answer = counting.answer(compared, fits)
-        if answer.status != "grid too short":
+        if sizes is grids[-1] or answer.status != "grid too short":
             break
     return answer
 
