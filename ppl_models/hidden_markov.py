@@ -23,6 +23,7 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     check_number,
@@ -208,6 +209,8 @@ class HiddenMarkov:
     def num_components(self) -> int:
         """Number of states, the components whose number is selected."""
         return self.num_states
+
+    laws = Renamed("candidate_distributions")
 
     def candidate_distributions(self) -> tuple[HiddenMarkov, ...]:
         """Candidate distributions of a row for order selection, each nested in the next."""

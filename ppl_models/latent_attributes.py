@@ -48,6 +48,7 @@ from ppl_models.parts.measurement import (
 )
 from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -509,6 +510,8 @@ class LatentAttributeModel:
             uses[items] = False
             uses[torch.tensor(items).unsqueeze(-1), singles] = True
         return tuple(out), uses
+
+    root_law = Renamed("root_layer")
 
     def root_layer(self) -> AttributeRoot:
         """Distribution of the attributes for engines."""

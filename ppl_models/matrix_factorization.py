@@ -16,6 +16,7 @@ from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
     check_flag,
@@ -167,6 +168,8 @@ class PoissonFactorization:
             self.bound,
         )
 
+    laws = Renamed("candidate_distributions")
+
     def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for order selection; with informative priors this one alone."""
         if self.concentration != 1 or self.activity_prior is not None:
@@ -259,6 +262,8 @@ class NegativeBinomialFactorization:
         return FactorizationDescription(
             self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
+
+    laws = Renamed("candidate_distributions")
 
     def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for the choice of the number of components."""

@@ -32,6 +32,7 @@ from ppl_models.descriptions.row_distributions import (
     wider_distributions,
 )
 from ppl_models.descriptions.units import OWN_BOUND, Units
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
@@ -155,6 +156,8 @@ class Mixture:
             self.units,
             self._given,
         )
+
+    laws = Renamed("candidate_distributions")
 
     def candidate_distributions(self) -> tuple[Mixture, ...]:
         """Candidate distributions for order selection, each nested in the next."""

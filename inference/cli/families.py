@@ -209,6 +209,9 @@ def fit_pmf(call: Call) -> None:
     )
     from ppl_models.usage_factorization import UsageFactorization
 
+    if call.law is not None:
+        warn("--law is deprecated: write --distribution; the next version has that name alone")
+        call.distribution = call.law
     if call.usage and call.distribution != "poisson":
         raise ValueError(
             "--usage: signatures may be absent from Poisson counts only, and --distribution"

@@ -41,6 +41,6 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
-from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.renamed import with_old_names as _with_old_names
 
-__dir__ = _promised(__name__)
+__getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")

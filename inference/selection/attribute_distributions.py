@@ -56,6 +56,7 @@ from ppl_models.descriptions.higher_order import HigherOrder, TraitRoot
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -89,6 +90,7 @@ class RootTest:
     distribution: str
     reason: str
     bootstrap: RatioTest | None
+    law = Renamed("distribution")
 
 
 @shows_briefly

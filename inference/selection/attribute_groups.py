@@ -70,6 +70,7 @@ from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.renamed import Renamed
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
@@ -107,6 +108,7 @@ class GroupComparison(Answer):
     degrees: int
     p_distribution: float
     bic_gain: float
+    p_law = Renamed("p_distribution")
 
     @property
     def differs(self) -> bool:

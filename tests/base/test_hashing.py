@@ -18,7 +18,15 @@ from torch import nn
 
 from inference import EM, fit
 from inference.base.hashing import _is_installed, digest_of
-from ppl_models import DeepDiscreteEncoder
+from ppl_models import (
+    DeepDiscreteEncoder,
+    HiddenMarkov,
+    Independent,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateNormal,
+    MultivariateT,
+)
 
 SOURCE = """
 import math, enum, functools, dataclasses
@@ -264,3 +272,17 @@ def test_what_cannot_be_read_is_refused_before_any_work(tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="cannot be read.*fit without a checkpoint"):
         fit(sampled, torch.ones(4, 3, dtype=torch.float64), EM(), checkpoint=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "digest"),
+    [
+        (Mixture(2, MultivariateT(), 4), "d059cabd2d2b"),
+        (HiddenMarkov(2, MultivariateNormal(), 4), "e453766e8352"),
+        (LatentAttributeModel([[1, 0], [0, 1], [1, 1]], root=Independent()), "b32110fc13e5"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_digests_of_the_last_release_hold(value, digest):
+    """A checkpoint of release 0.1.0 resumes although the modules of its records moved."""
+    assert digest_of(value, "the model")[:12] == digest

@@ -87,3 +87,11 @@ def test_usage_is_for_poisson_counts(table, tmp_path):
     )
     assert told.exit_code == 2
     assert "--usage: signatures may be absent from Poisson counts only" in told.stderr
+
+
+def test_the_old_name_of_the_distribution_warns(table, tmp_path):
+    out = ("--law", "normal", "--usage", "--out", tmp_path / "out")
+    told = run("fit", "pmf", table, "--components", 2, *out)
+    assert told.exit_code == 2
+    assert "warning: --law is deprecated: write --distribution" in told.stderr
+    assert "--distribution normal was asked for" in " ".join(told.stderr.split())

@@ -16,6 +16,7 @@ from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.order_selection.detectability import MISFIT
 from inference.selection.order_selection.groups import Groups
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import counted, shows_briefly, told, told_html
 
 STEEPER = 1.4  # times the mean gain of a superfluous component, from which one is counted
@@ -90,6 +91,7 @@ class HowMany:
     judged: ClassVar[str] = ""
     deciding: ClassVar[tuple[str, ...]] = ("strict", "lenient", "gain_in_edges")
     score: ClassVar[str] = "lenient"  # of them, the one that chooses
+    law = Renamed("distribution")
 
     def counted(self, number: int) -> str:
         """Return so many components, in words."""

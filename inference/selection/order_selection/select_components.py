@@ -20,6 +20,7 @@ from inference.selection.order_selection.counting import (
     fit_candidates,
 )
 from inference.selection.order_selection.result import HowMany
+from ppl_models.parts.renamed import warn_renamed
 from ppl_models.parts.validation import check_size, is_integer
 
 
@@ -34,6 +35,7 @@ def select_components(
     bootstrap: int = 0,
     seed: int = 0,
     progress: bool = False,
+    laws: Sequence[Any] | None = None,
 ) -> HowMany:
     """Choose the number and the distribution of components, and say how sure that is.
 
@@ -65,12 +67,16 @@ def select_components(
             the others; 6 is enough, and recommended for what is published; 0 for none.
         seed: one seed, one answer.
         progress: show a bar on standard error.
+        laws: deprecated name of ``distributions``.
 
     Raises:
         ValueError: for a grid of fewer than two numbers, no distributions, distributions that
             cannot be compared, or what a distribution refuses in the data; before any fit.
     """
     owner = "select_components"
+    if laws is not None:
+        warn_renamed(f"{owner}(laws=...)", "distributions=...")
+        distributions = laws
     grids: list[Sequence[int]]
     if grid is None:
         first = _candidates(family, distributions, data, (1, 2))[0]

@@ -104,7 +104,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         weights: Tensor | None = None,
     ) -> LayeredSteps | None:
         """Steps for a model that offers ``layers()`` and ``root_layer()``, or None."""
-        if not (hasattr(model, "layers") and hasattr(model, "root_law")):
+        if not (hasattr(model, "layers") and hasattr(model, "root_layer")):
             return None
         layers, root = model.layers(), model.root_layer()
         num_items, first = layers[0].num_items, data.reshape(-1, data.shape[-1])[:1]

@@ -109,7 +109,11 @@ class LayeredStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
-        return cls(model) if hasattr(model, "layers") and hasattr(model, "root_law") else None
+        if not hasattr(model, "root_layer") and hasattr(model, "root_law"):
+            raise ValueError(
+                f"model: {type(model).__name__}.root_law() is now called root_layer(); rename it"
+            )
+        return cls(model) if hasattr(model, "layers") and hasattr(model, "root_layer") else None
 
     @cached_property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:

@@ -348,6 +348,37 @@ def test_a_covariance_without_width_is_named():
     assert degenerate(model, data, fit(model, data).params) == ()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thin_component_of_many_rows_is_an_optimum(seed):
+    """Failed before: a component with 1e-4 of the data's variance in one direction was named a
+    spike, and a solution thousands of nats lower was the answer.
+    """
+    rng = np.random.default_rng(seed)
+    group = rng.integers(2, size=1500)
+    rows = rng.normal(size=(1500, 4)) + 6.0 * group[:, None]
+    rows[:, 3] = rows[:, :3].sum(1) + 0.01 * rng.normal(size=1500)  # thin in one direction
+    rows[group == 1, 3] += rng.normal(size=(group == 1).sum())
+    result = fit(Mixture(2, MultivariateNormal(), 4), rows, seed=seed)
+    truth = [np.cov(rows[group == k].T, bias=True) for k in (0, 1)]
+    expected = sum(
+        stats.multivariate_normal(rows[group == k].mean(0), truth[k]).logpdf(rows[group == k]).sum()
+        + (group == k).sum() * np.log((group == k).mean())
+        for k in (0, 1)
+    )
+    assert not result.restarts.faults
+    assert result.log_likelihood > expected - 1.0
+
+
+def test_a_component_of_equal_values_is_degenerate_however_many_rows_it_has():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3000, 2))
+    rows[:1000, 1] = 0.0
+    with pytest.warns((DegenerateWarning, EstimateWarning)):
+        result = fit(Mixture(2, MultivariateNormal(), 2), rows, EM(), num_restarts=4)
+    solutions = [result.restarts.degenerate[r] for r in range(4)]
+    assert any("has no width in one direction" in word for words in solutions for word in words)
+
+
 # ---------------------------------------------------------------- noise of the components
 
 
