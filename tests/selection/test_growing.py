@@ -284,4 +284,4 @@ def test_a_candidate_is_not_fitted_beyond_a_clear_rise():
     for name in ("bic", "lenient"):
         values = found.table[name]
         assert values.iloc[-2:].min() > values.min() + 20
-    assert f"Not tried were Bernoulli above {max(tried)}" in found.sentences[2]
+    assert f"Not tried was Bernoulli above {max(tried)}, for both penalised" in found.sentences[2]

@@ -169,13 +169,13 @@ class Counting(ABC):
         """Return the key by which the better of two fits is kept."""
         return fit.objective
 
-    def has_risen(self, fits: Mapping[int, Fit]) -> bool:
-        """Tell whether what the rule reads of a candidate has risen, so that no more is fitted.
+    def end(self, fits: Mapping[int, Fit]) -> str:
+        """Return the reason why larger numbers of a candidate cannot win, in words, or "".
 
         Args:
             fits: of one candidate, by number, from the smallest up.
         """
-        return False
+        return ""
 
     def room(self, shape: tuple[int, ...]) -> int:
         """Return the largest number of components that data of this shape can hold."""
@@ -240,7 +240,7 @@ def fit_candidates(grid: Grid, known: Fits | None = None) -> Fits:
 
     A log-likelihood below that of the number before, or of the first candidate, is fitted again
     from more starts. Larger numbers of a candidate are not fitted where
-    :meth:`Counting.has_risen` says so.
+    :meth:`Counting.end` says why.
 
     Args:
         grid: what is compared.
@@ -255,7 +255,7 @@ def fit_candidates(grid: Grid, known: Fits | None = None) -> Fits:
             num_random = candidate.counting.num_random(candidate, num_random)
         own: dict[int, Fit] = {}
         for k in grid.sizes:
-            if candidate.counting.has_risen(own):
+            if candidate.counting.end(own):
                 break
             fit_k = (known or {}).get((candidate.name, k))
             if fit_k is None:

@@ -52,8 +52,9 @@ def select_components(
         data: the table, NaN where missing, or the sequences.
         grid: numbers of components to compare; the answer says so if they end too early. Without
             gaps they help each other's search. Of a mixture and a hidden Markov model the largest
-            are left out once both penalised deviances have risen by more than 20 at two numbers in
-            a row. None for 1 to 6, and on to 12 where 6 is too few.
+            are left out after two numbers in a row at which both penalised deviances have risen by
+            more than 20, or no start ends in a proper optimum. None for 1 to 6, and on to 12 where
+            6 is too few.
         distributions: families or functions as ``family``, of which the first is contained in the
             others; None for those that suit ``family``: Poisson counts, and negative binomial ones
             with a variance linear and quadratic in the mean; for mixtures and states of real rows

@@ -110,21 +110,24 @@ class CountingGroups(Counting):
         """Return whether the optimum is proper, and its objective."""
         return not fit.restarts.faults, fit.objective
 
-    def has_risen(self, fits: Mapping[int, Fit]) -> bool:
-        """Tell whether both penalised deviances have risen at the last two numbers.
+    def end(self, fits: Mapping[int, Fit]) -> str:
+        """Return the reason to fit no larger number, read from the last two numbers, or "".
 
-        That is, lie above the lowest of a proper optimum by more than :data:`RISEN`; a degenerate
-        solution lies lower than the proper optimum of its number.
+        Either both penalised deviances lie above the lowest of a proper optimum by more than
+        :data:`RISEN`, or neither number has a proper optimum, which alone the rule takes.
         """
-        if len(fits) < 3 or max(fits) - 1 not in fits:
-            return False
-        last, proper = max(fits), {k for k, fit_k in fits.items() if not fit_k.restarts.faults}
+        last = max(fits, default=0)
+        proper = {k for k, fit_k in fits.items() if not fit_k.restarts.faults}
+        if len(fits) < 3 or last - 1 not in fits or not proper:
+            return ""
+        if not proper & {last - 1, last}:
+            return "no start ended in a proper optimum"
         n = fits[last].num_observations or fits[last].num_rows
-        return all(
-            min(values[last - 1], values[last])
-            > min((values[k] for k in proper), default=math.inf) + RISEN
+        has_risen = all(
+            min(values[last - 1], values[last]) > min(values[k] for k in proper) + RISEN
             for values in (penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE))
         )
+        return f"both penalised deviances had risen by more than {RISEN:.0f}" if has_risen else ""
 
     def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by k-means++, merged first candidates, and split components."""
@@ -181,7 +184,7 @@ class CountingGroups(Counting):
             rows=rows_of(fits, columns, best),
             fits=fits,
             unseen=self.unseen([candidate.name for candidate in grid.candidates])
-            + _not_tried(fits, grid.sizes[-1]),
+            + _not_tried(grid, fits),
             detectable_variance=(
                 math.inf if used < FEW_ROWS else self.detectable(fits[best], int(used))
             ),
@@ -265,18 +268,17 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _not_tried(fits: Fits, largest: int) -> str:
-    """Return a sentence on numbers that were left out, empty if none was."""
-    tried = {
-        distribution: max(k for name, k in fits if name == distribution) for distribution, _ in fits
-    }
-    words = [f"{distribution} above {k}" for distribution, k in tried.items() if k < largest]
-    if not words:
-        return ""
-    return (
-        f" Not tried were {_listed(words)}: at the last two numbers both penalised deviances had"
-        f" risen by more than {RISEN:.0f} above their lowest."
-    )
+def _not_tried(grid: Grid, fits: Fits) -> str:
+    """Return sentences on numbers that were left out, empty if none was."""
+    words = ""
+    for candidate in grid.candidates:
+        own = {k: fit_k for (name, k), fit_k in fits.items() if name == candidate.name}
+        if (last := max(own)) < grid.sizes[-1]:
+            words += (
+                f" Not tried was {candidate.name} above {last}, for {candidate.counting.end(own)}"
+                f" at {last - 1} and {last}."
+            )
+    return words
 
 
 def _doubts(
