@@ -158,8 +158,7 @@ class CountingGroups(Counting):
             key=lambda key: (lenient[key], key[1]),
         )
         misfit, used = misfit_of(fits[best], grid.data, grid.seed)
-        shares = {key: shares_of(fit_k, grid.data) for key, fit_k in fits.items()}
-        groups = groups_of(shares[best])
+        groups = groups_of(shares_of(fits[best], grid.data))
         record = self.record
         reasons = _doubts(
             {key: strict[key] for key in proper}, grid, (k1, k2), groups.num_clear, record.noun
@@ -171,7 +170,9 @@ class CountingGroups(Counting):
             "num_parameters": {key: fit_k.num_parameters for key, fit_k in fits.items()},
             "bic": strict,
             "lenient": lenient,
-            "icl": {key: strict[key] + 2 * entropy(shares[key]) for key in fits},
+            "icl": {
+                key: strict[key] + 2 * _entropy_of(fit_k, grid.data) for key, fit_k in fits.items()
+            },
             "proper": {key: key in proper for key in fits},
         }
         return record(
@@ -266,6 +267,16 @@ def _name(about: MixtureComponents) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _entropy_of(fit: Fit, data: Any) -> float:
+    """Return the entropy of responsibilities, NaN where a degenerate solution has none."""
+    try:
+        return entropy(shares_of(fit, data))
+    except torch.linalg.LinAlgError:
+        if not fit.restarts.faults:
+            raise
+        return math.nan
 
 
 def _not_tried(grid: Grid, fits: Fits) -> str:
