@@ -129,7 +129,7 @@ class ComponentDistribution:
             data, responsibilities, centre, floor: as above.
             blank: any values, (R, ...).
         """
-        rows = max(1, AT_ONCE // max(1, data.shape[-1]))
+        rows = max(1, AT_ONCE // self.width)
         parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
         total = RunningSum[Any]()
         for own, share in parts:

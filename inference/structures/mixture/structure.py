@@ -187,7 +187,7 @@ class MixtureStructure(Structure):
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
         about = self.about
-        size = max(1, 2**22 // (about.num_components * about.num_items))
+        size = max(1, AT_ONCE // (about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
