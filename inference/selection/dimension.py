@@ -595,6 +595,12 @@ def select_dimension(
 ) -> Selection:
     """Choose the number of latents.
 
+    Where neither an engine nor a number of starts is named, the search for starts of a mixture or a
+    hidden Markov model begins at the fit of one component less. By "ebic", "bic" and "aic" sizes
+    that cannot win are then not searched fully, and larger ones not tried; see
+    :mod:`inference.selection.growing`. Criteria that do not fall with the log-likelihood alone
+    ("acdc", "held_out", "lrt") read a full search of every size.
+
     Args:
         family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k,
             2), ...)``; or a family of the zoo, called with the number of columns and the element.
