@@ -103,9 +103,9 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
         )
         for x in (few, many)
     ]
-    assert compared[0] == list(range(1, 7))
-    assert compared[1] == list(range(1, len(compared[1]) + 1))
-    assert 9 <= len(compared[1]) <= 12  # not those above a clear rise
+    assert all(own == list(range(1, len(own) + 1)) for own in compared)
+    assert 4 <= len(compared[0]) <= 6  # none where a larger number cannot win
+    assert 9 <= len(compared[1]) <= 12
     assert {
         k
         for _, k in select_components(
