@@ -32,6 +32,7 @@ from inference.base.component_distributions.base import (
     whitened,
 )
 from inference.base.degenerate import listed
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.row_distributions import LEAST_WIDTH, RowDistribution
@@ -64,6 +65,7 @@ class WholeRowDistribution(ComponentDistribution):
     """Whole-row distributions with a precision matrix for each component."""
 
     site = "means"
+    spread = "covariance"  # name of the inverse of the precisions
 
     @property
     def width(self) -> int:
@@ -92,6 +94,13 @@ class WholeRowDistribution(ComponentDistribution):
     def means(self, params: Params) -> Tensor:
         """Means of the components, (K, J)."""
         return params[self.site]
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Means or locations, and the inverses of the precisions."""
+        return {
+            self.site.removesuffix("s"): NamedEstimate(self.site, None, torch.clone),
+            self.spread: NamedEstimate("precisions", None, torch.linalg.inv, False),
+        }
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
         return shares @ self.means(params)

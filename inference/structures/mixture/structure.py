@@ -23,6 +23,7 @@ from inference.base.starts import StartSearch, enough_rows
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    NamedEstimate,
     Recommendation,
     Standard,
     Structure,
@@ -34,6 +35,7 @@ from inference.base.structure import (
     dispersion_items,
     drawn_together,
     more_starts,
+    named_estimates,
     normal_scales,
     num_density_items,
     numeric_items,
@@ -454,6 +456,11 @@ def _(structure: MixtureStructure, problem: Problem, params: Params, apart: floa
             structure.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
         )
     }
+
+
+@named_estimates.register(MixtureStructure)
+def _(structure: MixtureStructure) -> dict[str, NamedEstimate]:
+    return structure.distribution.named_estimates()
 
 
 @more_starts.register(MixtureStructure)
