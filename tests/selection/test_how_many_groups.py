@@ -114,12 +114,7 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
             distributions=[Mixture(1, Normal(), 1)],
             num_restarts=1,
         ).fits
-    } == {
-        1,
-        2,
-        3,
-        4,
-    }  # no more than rows
+    } <= {1, 2, 3, 4}  # no more than rows
 
 
 def test_a_few_rows_make_nobody_confident():
