@@ -573,6 +573,15 @@ def split_start(structure: Structure, problem: Problem, smaller: Params) -> Para
 
 
 @functools.singledispatch
+def split_starts(structure: Structure, problem: Problem, smaller: Params) -> Params | None:
+    """Starts (R, ...) from a model of one component less, each of its components split in turn.
+
+    None as in :func:`split_start`, and where components are not split in turn.
+    """
+    return None
+
+
+@functools.singledispatch
 def set_steps(
     structure: Structure, problem: Problem, sets: Tensor, chunk_elements: int, num_inner: int
 ) -> Steps[Any] | None:

@@ -7,7 +7,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import usable_path
-from inference.base.optima import rank_restarts
+from inference.base.optima import rank_restarts, same_value
 from inference.base.outcome import (
     BoundWarning,
     ConvergenceWarning,
@@ -41,11 +42,12 @@ from inference.base.structure import (
     is_method,
     more_starts,
     sampled_sites,
+    split_starts,
 )
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
-from inference.engines.start_search import search_starts
+from inference.engines.start_search import SearchState, search_starts
 from inference.fitting.problem import (
     check_blocks,
     check_engine,
@@ -71,6 +73,7 @@ logger = logging.getLogger(__name__)
 MOST_RESTARTS = 1_000_000
 NEAR_START, TIES = 0.5, 0.01  # around the start of a parameter, unconstrained; in the first restart
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
+FRESH_STARTS = 10  # beside those that split the components of a smaller fit
 MOST_OPTIMA = 2  # of a sample of rows, that go on with all of them
 NO_ANSWER = "no start led to an answer:"
 REMEDY = (
@@ -183,12 +186,7 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
-    began = time.monotonic()
-    with (
-        listening() as caught,
-        torch.enable_grad(),
-        np.errstate(all="warn", under="ignore"),
-    ):  # whatever the caller has set
+    with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = (
@@ -202,7 +200,114 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        search, is_plain = None, method is None and not start_given
+        result = fit_problem(problem, method, init, num_restarts, progress, path)
+    return _told(result, caught)
+
+
+@contextmanager
+def _own_settings() -> Iterator[list[warnings.WarningMessage]]:
+    """Warnings, gradients and floating-point errors as fits want them, whatever the caller set."""
+    with (
+        listening() as caught,
+        torch.enable_grad(),
+        np.errstate(all="warn", under="ignore"),
+    ):
+        yield caught
+
+
+def _told(result: Fit, caught: Sequence[warnings.WarningMessage]) -> Fit:
+    """Fit that keeps its warnings, which are given once more."""
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=3)
+    return dataclasses.replace(
+        result, warnings=tuple(dict.fromkeys(str(w.message) for w in caught))
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class SharedSearch:
+    """Search for starts of one number of components that begins at the number before.
+
+    Its first batch holds starts that split the components of the smaller fit in turn, and at most
+    :data:`FRESH_STARTS` of the family; with none of the former it is that of a plain call.
+
+    Args:
+        smaller: estimates of one component less, by site; None for none.
+        is_full: whether the search goes on by the family's rule, or ends with its first batch.
+        state: the search so far, from which the next call goes on; None before the first, and
+            where the family has no search, or a number of starts or an engine is named.
+        gain: nats by which the best of the family's starts ended above the best that splits a
+            component, at least 0; NaN where no sound solution came of the latter.
+    """
+
+    smaller: Params | None = None
+    is_full: bool = True
+    state: SearchState | None = None
+    gain: float = math.nan
+
+    def splits(
+        self, problem: Problem, search: StartSearch, standard: Standard | None
+    ) -> Params | None:
+        """Starts that split the components of the smaller fit, in the units of the engine."""
+        if self.smaller is None:
+            return None
+        splits = split_starts(problem.structure, _sample(problem, search), self.smaller)
+        return splits if splits is None or standard is None else standard.inward(splits)
+
+    def run(
+        self,
+        search: StartSearch,
+        method: EM,
+        problem: Problem,
+        init: Any,
+        splits: Params | None,
+        bar: Any,
+        path: Path | None,
+    ) -> Outcome:
+        """Begin the search, or go on with it."""
+        draw = own = _batches(problem, init, search.batch)
+        num_split = 0
+        if splits is not None:
+            fresh = _batches(problem, init, min(FRESH_STARTS, search.batch))(0)
+            num_split = len(next(iter(splits.values())))
+            first = {name: torch.cat([splits[name], value]) for name, value in fresh.items()}
+            draw = lambda batch: own(batch) if batch else first  # noqa: E731
+        self.is_full = self.is_full or not num_split
+        rule = search if self.is_full else dataclasses.replace(search, cap=1)
+        before = dataclasses.replace(
+            self.state or SearchState(), settled=not self.is_full, done=False
+        )
+        self.state = search_starts(rule, method, problem, draw, bar, path, before)
+        if num_split and self.state.batch == 1:
+            values, best = self.state.values, float(self.state.objective[self.state.best])
+            values = torch.where(
+                values > best + same_value(self.state.params, best), -torch.inf, values
+            )
+            top, fresh_top = float(values[:num_split].max()), float(values[num_split:].max())
+            self.gain = max(0.0, fresh_top - top) if math.isfinite(top) else math.nan
+        return self.state.outcome()
+
+
+def fit_problem(
+    problem: Problem,
+    method: Method | None = None,
+    init: Any = None,
+    num_restarts: int | None = None,
+    progress: bool = False,
+    path: Path | None = None,
+    shared: SharedSearch | None = None,
+) -> Fit:
+    """As :func:`fit`, of a model and data that are checked.
+
+    Args:
+        problem: model and data; method, init, num_restarts, progress: as there.
+        path: of the checkpoint.
+        shared: a search that begins at the splits of a smaller fit, or goes on from there. Nothing
+            of it is read where another number of starts, or engine, is named.
+    """
+    began, seed = time.monotonic(), problem.seed
+    with _own_settings() as caught:
+        search, is_plain = None, method is None and not problem.start_given
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -257,7 +362,10 @@ def fit(
                     )
                 else:
                     assert isinstance(method, EM)
-                    state = _searched(search, method, engine_problem, init, bar, path)
+                    shared = shared or SharedSearch()
+                    splits = shared.splits(problem, search, standard)
+                    settings = (search, method, engine_problem, init, splits, bar, path)
+                    state = _searched(shared, *settings)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -273,10 +381,7 @@ def fit(
         result.objective_name,
         result.objective,
     )
-    messages = tuple(dict.fromkeys(str(w.message) for w in caught))
-    for warning in caught:
-        warnings.warn(warning.message, warning.category, stacklevel=2)
-    return dataclasses.replace(result, warnings=messages)
+    return _told(result, caught)
 
 
 def _evaluated(problem: Problem, method: Method) -> Outcome:
@@ -304,20 +409,23 @@ def _evaluated(problem: Problem, method: Method) -> Outcome:
 
 
 def _searched(
-    search: StartSearch, method: EM, problem: Problem, init: Any, bar: Any, path: Path | None
+    shared: SharedSearch,
+    search: StartSearch,
+    method: EM,
+    problem: Problem,
+    init: Any,
+    splits: Params | None,
+    bar: Any,
+    path: Path | None,
 ) -> Outcome:
     """Outcome of a search over starts, in a sample of the rows where they are many."""
     sample = _sample(problem, search)
     if sample is problem:
-        return search_starts(
-            search, method, problem, _batches(problem, init, search.batch), bar, path
-        )
+        return shared.run(search, method, problem, init, splits, bar, path)
     is_first = problem.rows is None or not problem.rows.processes.rank
     beside = path.with_name(f"{path.name}.start") if path is not None and is_first else None
     with quiet(ConvergenceWarning):  # of all rows, EM says it below
-        found = search_starts(
-            search, method, sample, _batches(sample, init, search.batch), bar, beside
-        )
+        found = shared.run(search, method, sample, init, splits, bar, beside)
     optimum = rank_restarts(sample, found.params, found.objective).optimum
     starts = [
         int((optimum == k).nonzero()[0]) for k in range(min(MOST_OPTIMA, int(optimum.max()) + 1))
