@@ -24,7 +24,7 @@ if __name__ == "__main__":  # started as a file: its package is found beside it
 from inference.studies import run_jobs
 from papers.cells import Setting, Study
 from papers.run import absent_file, replicate
-from papers.store import Record, Store, current
+from papers.store import Record, Store, by_setting, current
 from papers.studies import STUDIES
 
 NUM_DRAWN, MOST_SECONDS = 3, 5.0
@@ -51,7 +51,7 @@ def drawn(
         for setting in settings.values():
             own = [
                 record
-                for record in current(records, setting).values()
+                for record in current(by_setting(records), setting).values()
                 if record.seconds <= MOST_SECONDS
             ]
             if own and absent_file(setting) is None:

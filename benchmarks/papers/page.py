@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from papers.cells import (
     verdict,
 )
 from papers.run import cost, estimated
-from papers.store import Record, Store, current
+from papers.store import Record, Store, by_setting, current
 from papers.studies import STUDIES
 
 MARKS = {AT_OR_BETTER: "+", WITHIN: "=", WORSE: "−", NOT_COMPARABLE: "·", UNDECIDED: "1"}
@@ -54,13 +54,13 @@ class Shown:
     seconds_left: float
 
 
-def shown(study: Study, table: Table, records: Sequence[Record]) -> Iterator[Shown]:
+def shown(table: Table, records: Mapping[str, list[Record]]) -> Iterator[Shown]:
     """Every cell of a table by every protocol that it has."""
     for cell in table.cells:
         for protocol, setting in cell.settings.items():
-            own = current(list(records), setting)
+            own = current(records, setting)
             ours = estimated(own, cell.number_of(protocol), cell.summary)
-            old = sum(record.key == setting.key for record in records) - len(own)
+            old = len(records.get(setting.key, ())) - len(own)
             yield Shown(cell, protocol, ours, verdict(cell, ours), old, left(setting, own))
 
 
@@ -201,13 +201,13 @@ def page(store: Store | None = None, studies: Sequence[Study] = STUDIES) -> str:
     all_shown: list[tuple[Study, Table, Shown]] = []
     total_left = 0.0
     for study in studies:
-        records = store.records(study.name)
+        records = by_setting(store.records(study.name))
         total_left += sum(
             left(setting, current(records, setting)) for setting in study.settings().values()
         )
         body += [f"## {study.title}", "", study.protocol, ""]
         for table in study.tables:
-            entries = list(shown(study, table, records))
+            entries = list(shown(table, records))
             all_shown += [(study, table, own) for own in entries]
             body += [f"### {table.name}: {table.caption}", "", grid(table, entries), ""]
             body += [*remarks(entries), ""]
@@ -227,9 +227,9 @@ def draw(folder: Path, store: Store | None = None, studies: Sequence[Study] = ST
     """Every figure whose data are in the store, into the folder."""
     store = Store() if store is None else store
     for study in studies:
-        records = store.records(study.name)
+        records = by_setting(store.records(study.name))
         for table in study.tables:
-            entries = [own for own in shown(study, table, records) if own.ours is not None]
+            entries = [own for own in shown(table, records) if own.ours is not None]
             if table.axes is not None and entries:
                 folder.mkdir(parents=True, exist_ok=True)
                 _draw(table, entries, folder / picture_name(study, table))

@@ -28,10 +28,10 @@ if __name__ == "__main__":  # started as a file: its package is found beside it
 
 from inference.studies import run_jobs
 from papers.cells import Estimate, Setting, Study, estimate, need
-from papers.store import Record, Store, current, values
+from papers.store import Record, Store, by_setting, current, values
 from papers.studies import STUDIES
 
-AT_ONCE, SECONDS_AT_ONCE = 5, 60.0  # seeds of a setting, and their seconds, between two looks
+AT_ONCE, SECONDS_AT_ONCE = 5, 60.0  # runs of a setting, and their seconds, between two looks
 FOR_A_CLUSTER = 64  # jobs handed to a scheduler at once
 
 
@@ -62,7 +62,9 @@ def estimated(records: Mapping[int, Record], number: str, summary: str) -> Estim
     return estimate(values(records, number), summary) if records else None
 
 
-def lacking(study: Study, records: list[Record], table: str | None) -> dict[str, float]:
+def lacking(
+    study: Study, records: Mapping[str, list[Record]], table: str | None
+) -> dict[str, float]:
     """By setting of a table (or of all): how much the cell that lacks most lacks."""
     out = dict.fromkeys(study.settings(table), 0.0)
     for own in study.tables:
@@ -86,7 +88,7 @@ def queue(
     """
     out = []
     for study in studies:
-        records = store.records(study.name)
+        records = by_setting(store.records(study.name))
         needs = lacking(study, records, table)
         for key, setting in study.settings(table).items():
             if not needs[key] or key in dropped or absent_file(setting) is not None:
@@ -121,11 +123,13 @@ def fill(
             jobs: list[tuple[Setting, int]] = []
             for _, setting, _, seconds in queue(studies, store, table, dropped):
                 if len(jobs) < size and seconds <= end - clock():
-                    most = max(1, min(AT_ONCE, int(SECONDS_AT_ONCE / seconds)))
+                    most = max(1, min(AT_ONCE // setting.runs, int(SECONDS_AT_ONCE / seconds)))
                     jobs += free(setting, store, most, claims)
             if not jobs:
                 return num_run
             for some in [[job] for job in jobs] if alone else [jobs]:
+                if clock() >= end:
+                    return num_run
                 results = run_jobs(
                     replicate,
                     [

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ class Store:
 
     def done(self, setting: Setting) -> dict[int, Record]:
         """Records of a setting by seed, those of an older estimator left out."""
-        return current(self.records(setting.study), setting)
+        return current(by_setting(self.records(setting.study)), setting)
 
     def append(
         self, setting: Setting, seed: int, numbers: Mapping[str, Any], seconds: float
@@ -131,11 +131,24 @@ class Store:
         return FileLock(self.locks / f"{name}.lock")
 
 
-def current(records: list[Record], setting: Setting) -> dict[int, Record]:
-    """Records of a setting by seed, of its own version of the estimator; the first of a seed."""
-    found: dict[int, Record] = {}
+def by_setting(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Records by the key of their setting, in their order."""
+    found: dict[str, list[Record]] = {}
     for record in records:
-        if record.key == setting.key and record.estimator == setting.version:
+        found.setdefault(record.key, []).append(record)
+    return found
+
+
+def current(records: Mapping[str, list[Record]], setting: Setting) -> dict[int, Record]:
+    """Records of a setting by seed, of its own version of the estimator; the first of a seed.
+
+    Args:
+        records: by setting.
+        setting: whose records are wanted.
+    """
+    found: dict[int, Record] = {}
+    for record in records.get(setting.key, ()):
+        if record.estimator == setting.version:
             found.setdefault(record.seed, record)
     return found
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from _bench import FAMILIES
 from torch import Tensor
 
 from inference import EM, SAEM, Fit, fit
@@ -22,11 +23,10 @@ from inference.programs import Program
 from inference.selection import penalty_path, select_dimension
 from papers.cells import Axes, Cell, Setting, Study, Table, percent_error, published, repeated
 from papers.deep_discrete_encoder import deep_design, generic_design
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Normal, Poisson, TruncatedLasso
+from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 
 NAME = "deep_discrete_encoder"
-FAMILIES = {"Bernoulli": Bernoulli(), "Poisson": Poisson(), "Normal": Normal()}
 ROWS = (500, 1000, 2000, 4000, 8000)
 ROWS_OF_SELECTION = (500, 1000, 2000, 4000, 6000, 8000)
 DESIGNS = {"strict": "B_s", "generic": "B_g"}
@@ -85,13 +85,21 @@ def recovered(
     }, result
 
 
-def floor(family: str, design: str, top: int, num_rows: int, seed: int) -> float:
-    """Mean squared error of unpenalised EM from the truth with the true graph given."""
+def floor(
+    family: str,
+    design: str,
+    top: int,
+    num_rows: int,
+    seed: int,
+    method: EM | SAEM = EM(),  # noqa: B008 (frozen)
+    bound: float | None = None,
+) -> float:
+    """Mean squared error of an unpenalised fit from the truth with the true graph given."""
     truth, model, items = simulated(family, design, top, num_rows, seed)
-    known = replace(model, bound=bound_of(family, design, top)).restricted(
+    known = replace(model, bound=bound).restricted(
         [truth[layer.loadings] != 0 for layer in model.layers()]
     )
-    return mean_squared_error(fit(known, items, EM(), init=truth, seed=seed).params, truth)
+    return mean_squared_error(fit(known, items, method, init=truth, seed=seed).params, truth)
 
 
 def plainly_recovered(
