@@ -103,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         wrong = [str(error)]
     if wrong:
-        parser.exit(1, "".join(f"papers: {words}\n" for words in wrong))
+        hint = "where an estimator was changed on purpose, raise its version in papers/studies\n"
+        parser.exit(1, "".join(f"papers: {words}\n" for words in wrong) + f"papers: {hint}")
 
 
 if __name__ == "__main__":

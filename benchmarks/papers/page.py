@@ -245,7 +245,7 @@ def _draw(table: Table, entries: Sequence[Shown], path: Path) -> None:
         return
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     ax: Any = figure.subplots()
-    rows = list(dict.fromkeys(own.cell.row for own in entries))
+    rows = list(dict.fromkeys(cell.row for cell in table.cells))
     for place, row in enumerate(rows):
         color = f"C{place}"
         given = [cell for cell in table.cells if cell.row == row and cell.published is not None]

@@ -27,6 +27,7 @@ from ppl_models import DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 
 NAME = "deep_discrete_encoder"
+VERSIONS = {"recovery": 1, "plain": 1, "selection": 1}  # raised where numbers have changed
 ROWS = (500, 1000, 2000, 4000, 8000)
 ROWS_OF_SELECTION = (500, 1000, 2000, 4000, 6000, 8000)
 DESIGNS = {"strict": "B_s", "generic": "B_g"}
@@ -167,7 +168,8 @@ def replicate(what: str, runs: int, seed: int, **arguments: Any) -> dict[str, An
 def _setting(each: float, replicates: int = 100, **arguments: Any) -> Setting:
     """A setting whose run takes some seconds, and whose replicate a few of them."""
     runs = 1 if each > 5 else 20 if each < 0.2 else 5
-    return Setting(NAME, arguments | {"runs": runs}, replicates, runs * each, tolerance=0.02)
+    version, arguments = VERSIONS[arguments["what"]], arguments | {"runs": runs}
+    return Setting(NAME, arguments, replicates, runs * each, version, tolerance=0.02)
 
 
 def _seconds(num_rows: int, top: int, engine: str, draws: int = 1) -> float:
