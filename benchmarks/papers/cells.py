@@ -81,7 +81,7 @@ class Cell:
         row, column: as the paper prints them.
         number: entry of a replicate's numbers, or one by protocol.
         published: the number; None where the paper draws it only.
-        settings: by protocol.
+        settings: by protocol; none where nothing can run it yet.
         summary: "mean", "percent", "median" or "rmse" (of mean squared errors, outliers dropped).
         better: "more", "less" or "alike".
         error: standard error of the published number; None takes ours, scaled to ``replicates``.
@@ -127,12 +127,14 @@ class Table:
     Args:
         name: as the paper has it, such as "S.3"; caption: what its numbers are.
         cells: its numbers; axes: where it is drawn too.
+        missing: why its cells lack a setting of a protocol, or of both.
     """
 
     name: str
     caption: str
     cells: Sequence[Cell]
     axes: Axes | None = None
+    missing: str = ""
 
 
 @dataclass(frozen=True, eq=False)

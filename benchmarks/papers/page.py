@@ -27,6 +27,7 @@ from papers.cells import (
     Setting,
     Study,
     Table,
+    cells_of,
     published_error,
     verdict,
 )
@@ -133,14 +134,15 @@ def share(part: int, whole: int) -> str:
     return f"{part} ({100 * part / whole:.0f} %)" if whole else "0"
 
 
-def summary(all_shown: Sequence[tuple[Study, Table, Shown]], total_left: float) -> list[str]:
+def summary(
+    all_shown: Sequence[tuple[Study, Table, Shown]], num_published: int, total_left: float
+) -> list[str]:
     """The counts at the top: cells run, at or better, worse, and the list of the worse."""
-    cells = {id(own.cell) for *_, own in all_shown if own.cell.published is not None}
     lines = [
         "## Where it stands",
         "",
-        "| protocol | published cells | run | at or better | within two standard errors | worse |"
-        " not comparable | not run |",
+        f"| {num_published} published cells | can be run | run | at or better |"
+        " within two standard errors | worse | not comparable | not run |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for protocol in PROTOCOLS:
@@ -153,11 +155,11 @@ def summary(all_shown: Sequence[tuple[Study, Table, Shown]], total_left: float) 
         run = len(own) - counts[NOT_RUN]
         entries = [
             SAYS[protocol],
-            f"{len(own)} of {len(cells)}",
-            share(run, len(own)),
+            share(len(own), num_published),
+            share(run, num_published),
             *(share(counts[name], run) for name in (AT_OR_BETTER, WITHIN, WORSE)),
             str(counts[NOT_COMPARABLE]),
-            str(counts[NOT_RUN]),
+            str(num_published - run),
         ]
         lines.append("| " + " | ".join(entries) + " |")
     lines += [
@@ -211,10 +213,12 @@ def page(store: Store | None = None, studies: Sequence[Study] = STUDIES) -> str:
             all_shown += [(study, table, own) for own in entries]
             body += [f"### {table.name}: {table.caption}", "", grid(table, entries), ""]
             body += [*remarks(entries), ""]
+            body += [GREY.format(table.missing), ""] if table.missing else []
             if table.axes is not None and any(own.ours is not None for own in entries):
                 name = picture_name(study, table)
                 body += [f"![{table.name}]({PICTURES}/{name})", "", f"*{table.axes.see}*", ""]
-    return "\n".join(["", *summary(all_shown, total_left), *body, ""])
+    num = sum(cell.published is not None for *_, cell in cells_of(studies))
+    return "\n".join(["", *summary(all_shown, num, total_left), *body, ""])
 
 
 def picture_name(study: Study, table: Table) -> str:

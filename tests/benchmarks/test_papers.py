@@ -331,14 +331,16 @@ class TestPage:
     def test_numbers_verdicts_and_what_is_left(self, store: Store, tiny: Study) -> None:
         (near, far) = tiny.settings().values()
         empty = page(store, (tiny,))
-        assert "| by the paper's protocol | 2 of 2 | 0 (0 %) |" in empty
+        assert "| by the paper's protocol | 2 (100 %) | 0 (0 %) |" in empty
         assert '<span style="color: #888">2 s</span>' in empty
         for seed in range(6):
             store.append(far, seed, {"value": 3 + seed / 10}, 0.1)
         shown = page(store, (tiny,))
         assert "| 9.000 | 3.250 ± 0.076 (6) **−** |" in shown
         assert "| tiny | 1 | row, 3.0 | paper | 9.000 | 3.250 (6) |" in shown
-        summary = "| by the paper's protocol | 2 of 2 | 1 (50 %) | 0 (0 %) | 0 (0 %) | 1 (100 %) |"
+        summary = (
+            "| by the paper's protocol | 2 (100 %) | 1 (50 %) | 0 (0 %) | 0 (0 %) | 1 (100 %) |"
+        )
         assert summary in shown
 
     def test_an_old_record_is_marked(self, store: Store) -> None:
@@ -348,6 +350,12 @@ class TestPage:
     def test_doubts_are_said(self, store: Store) -> None:
         own = study(cell(0.0, setting(0.0), doubt="printed twice"))
         assert "- row, 0.0: not comparable, printed twice." in page(store, (own,))
+
+    def test_a_table_without_settings_is_counted(self, store: Store) -> None:
+        own = study(cell(0.0, setting(0.0)), replace(cell(1.0, setting(1.0)), settings={}))
+        shown = page(store, (own,))
+        assert "| 2 published cells |" in shown
+        assert "| by the paper's protocol | 1 (50 %) | 0 (0 %) |" in shown
 
     def test_figures(self, store: Store, tiny: Study, tmp_path: Path) -> None:
         draw(tmp_path / "pictures", store, (tiny,))

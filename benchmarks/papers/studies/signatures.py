@@ -82,6 +82,22 @@ STUDY = Study(
             "number of signatures chosen, by data set (twelve made the counts)",
             _cells(),
         ),
+        Table(
+            "Fig. 3.4",
+            "number of materials chosen, Urban (five are true)",
+            [
+                Cell(
+                    "Urban",
+                    name.replace("_", " "),
+                    name,
+                    published("acdc")["urban"][name],
+                    {},
+                    digits=0,
+                )
+                for name in ("acdc", "bic", "parallel_analysis")
+            ],
+            missing="No settings yet: the scene is not among the data of the project.",
+        ),
     ),
     replicate,
 )
