@@ -256,10 +256,14 @@ def _median_error(values: Sequence[float]) -> float:
 
 
 def published_error(cell: Cell, ours: Estimate) -> float:
-    """Standard error of the published number: its own, or ours at as many replicates."""
-    if cell.error is not None:
-        return cell.error
-    return ours.error * math.sqrt(ours.runs / cell.replicates)
+    """Standard error of the published number: its own, or ours at as many replicates; and that of
+    its rounding, uniform over one unit of the last digit.
+    """
+    rounding = 10.0**-cell.digits / math.sqrt(12)
+    own = cell.error
+    if own is None:
+        own = ours.error * math.sqrt(ours.runs / cell.replicates)
+    return math.hypot(own, rounding)
 
 
 def verdict(cell: Cell, ours: Estimate | None) -> str:

@@ -43,8 +43,8 @@ PICTURES = "pictures/papers"
 
 @dataclass(frozen=True)
 class Shown:
-    """A cell by one protocol: our estimate, the verdict, how many records of it are old, and the
-    seconds and the number of replicates that are left.
+    """A cell by one protocol: our estimate, the verdict, how many of its records are old, and the
+    seconds of the processor until the published number of runs.
     """
 
     cell: Cell

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import papers.cells
+import papers.check
 import papers.run
 import papers.store
 import pytest
@@ -120,6 +121,11 @@ class TestVerdicts:
     def test_a_published_number_of_few_replicates_is_less_certain(self) -> None:
         ours = Estimate(0.5, 0.1, 20)
         assert verdict(replace(cell(1.0, setting(0.0)), replicates=1), ours) == WITHIN
+
+    def test_a_difference_within_the_rounding_of_the_published_number_is_none(self) -> None:
+        ours = Estimate(0.9836, 0.0, 20)
+        assert verdict(cell(0.984, setting(0.0)), ours) == WITHIN
+        assert verdict(replace(cell(0.984, setting(0.0)), digits=4), ours) == WORSE
 
     def test_need(self) -> None:
         own = cell(1.0, setting(0.0))
@@ -386,6 +392,20 @@ class TestCheck:
         store.append(setting(5.0), 0, {"value": 0.25}, 0.1)
         with pytest.raises(ValueError, match="no table has the setting"):
             check((tiny,), store, TODAY)
+
+    def test_ci_fails_where_the_store_was_changed(
+        self, store: Store, tiny: Study, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        monkeypatch.setattr(papers.check, "STUDIES", (tiny,))
+        monkeypatch.setattr(papers.check, "Store", lambda: store)
+        fill((tiny,), store, 1.0)
+        papers.check.main(["--date", "2026-11-25"])
+        path = store.folder / "tiny.jsonl"
+        path.write_text(path.read_text().replace('"seed":0', '"seed":9', 1))
+        with pytest.raises(SystemExit) as ended:
+            papers.check.main(["--date", "2026-11-25"])
+        assert ended.value.code == 1
+        assert "tiny.jsonl, line 1: the record's digest" in capsys.readouterr().err
 
     def test_days_draw_other_records(self, store: Store) -> None:
         from papers.check import drawn

@@ -223,7 +223,7 @@ def _dictionaries() -> Iterator[Table]:
                 NAME,
                 {"what": "plain dictionary", "angle": angle, "columns": int(columns)},
                 500,
-                30.0 if columns == "24" else 300.0,
+                3.0 if columns == "24" else 60.0,
                 VERSIONS["plain"],
                 tolerance=0.05,
                 file=SAMPLES_FILE,
