@@ -118,15 +118,14 @@ def grid(table: Table, entries: Sequence[Shown]) -> str:
 
 
 def remarks(entries: Sequence[Shown]) -> list[str]:
-    """Why cells of a table are not comparable, and what is known of differences."""
-    out = []
+    """Why cells of a table are not comparable, and what is known of those that are worse."""
+    places: dict[str, list[str]] = {}
     for own in entries:
-        place = f"{own.cell.row}, {own.cell.column}"
-        if own.cell.doubt:
-            out.append(f"- {place}: not comparable, {own.cell.doubt}.")
-        elif own.cell.note and own.verdict == WORSE:
-            out.append(f"- {place}: {own.cell.note}.")
-    return list(dict.fromkeys(out))
+        worse = own.cell.note if own.verdict == WORSE else ""
+        why = f"Not comparable, {own.cell.doubt}" if own.cell.doubt else worse
+        if why:
+            places.setdefault(why, []).append(f"{own.cell.row}, {own.cell.column}")
+    return [f"- {why}: {'; '.join(dict.fromkeys(cells))}." for why, cells in places.items()]
 
 
 def share(part: int, whole: int) -> str:

@@ -319,7 +319,7 @@ papers.run.fill((own,), Store({folders}), 1.0)
             subprocess.Popen([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"])
             for _ in range(2)
         ]
-        assert [process.wait(timeout=120) for process in started] == [0, 0]
+        assert [process.wait(timeout=600) for process in started] == [0, 0]
         near, far = tiny.settings().values()
         records = store.records("tiny")
         assert len(store.done(near)) == 20
@@ -355,13 +355,20 @@ class TestPage:
 
     def test_doubts_are_said(self, store: Store) -> None:
         own = study(cell(0.0, setting(0.0), doubt="printed twice"))
-        assert "- row, 0.0: not comparable, printed twice." in page(store, (own,))
+        assert "- Not comparable, printed twice: row, 0.0." in page(store, (own,))
 
     def test_a_table_without_settings_is_counted(self, store: Store) -> None:
         own = study(cell(0.0, setting(0.0)), replace(cell(1.0, setting(1.0)), settings={}))
         shown = page(store, (own,))
         assert "| 2 published cells |" in shown
         assert "| by the paper's protocol | 1 (50 %) | 0 (0 %) |" in shown
+
+    def test_what_is_known_of_the_worse_is_said(self, store: Store) -> None:
+        own = study(cell(9.0, setting(3.0), note="Another start"))
+        assert "Another start" not in page(store, (own,))
+        for seed in range(6):
+            store.append(setting(3.0), seed, {"value": 3 + seed / 10}, 0.1)
+        assert "- Another start: row, 3.0." in page(store, (own,))
 
     def test_figures(self, store: Store, tiny: Study, tmp_path: Path) -> None:
         draw(tmp_path / "pictures", store, (tiny,))

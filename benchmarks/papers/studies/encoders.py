@@ -42,6 +42,10 @@ DESIGNS = {"strict": "B_s", "generic": "B_g"}
 CRITERIA = {"EBIC": "ebic", "LRT": "lrt", "Spectral": "spectral"}
 BOUND, BOUND_OF_LOW_INTERCEPTS, BOUND_OF_SELECTION, BOUND_OF_SURVEY = 5.0, 12.0, 10.0, 6.0
 STARTS_OF_SURVEY = 50
+SURVEY_NOTE = (
+    "The published fit is one random start; ours are the best of many, whose optimum decodes the"
+    " content skills otherwise"
+)
 COPIED = "printed alike for Poisson and Normal, probably copied"
 
 
@@ -347,9 +351,8 @@ def _survey() -> Table:
             # of a mean of that many students: ours are the same students, decoded by another fit
             error = (mean * (1 - mean) / num) ** 0.5
             name = f"{row}, {column}"
-            cells.append(
-                Cell(row, column, name, mean, settings, better="alike", error=error, digits=2)
-            )
+            own = Cell(row, column, name, mean, settings, better="alike", error=error, digits=2)
+            cells.append(replace(own, note=SURVEY_NOTE))
     return Table("5", f"{numbers['what']}; standard errors are those of the students", cells)
 
 
