@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # started as a file: its package is found beside it
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path[0] = str(Path(__file__).parents[1])
 
 from inference.studies import run_jobs
 from papers.cells import Setting, Study
@@ -108,4 +108,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import papers.check
+
+    papers.check.main()  # of the module by its name, which other processes import

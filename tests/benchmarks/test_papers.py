@@ -38,6 +38,7 @@ from papers.check import check, differences
 from papers.page import draw, page
 from papers.run import fill, queue
 from papers.store import Record, Store, values
+from papers.studies import STUDIES
 from support.tiny_paper import cell, setting, study
 
 TODAY = datetime.date(2026, 11, 25)
@@ -428,10 +429,41 @@ class TestCheck:
         assert len(set.union(*days)) > 3
 
 
-def test_the_store_of_the_repository_is_as_it_was_written() -> None:
-    from papers.studies import STUDIES
+class TestStudies:
+    def test_every_cell_has_its_place(self) -> None:
+        for own in STUDIES:
+            assert len({table.name for table in own.tables}) == len(own.tables)
+            for table in own.tables:
+                places = [(cell.row, cell.column) for cell in table.cells]
+                assert len(set(places)) == len(places), table.name
+                assert all(cell.settings for cell in table.cells) or table.missing
 
-    for own in STUDIES:
-        known = own.settings()
-        assert {record.key for record in Store().records(own.name)} <= set(known)
-        assert all(len(known[key].key) == 16 for key in known)
+    def test_published_cells_of_the_manuscript(self) -> None:
+        """Its tables by hand: structure 1, method 5 at N' = 5N; growing N, method 2 at 7N."""
+        cells = [own for own in STUDIES if own.name == "latent_attributes"][0].tables
+        found = {
+            (table.name, cell.row, cell.column): cell.published
+            for table in cells
+            for cell in table.cells
+        }
+        assert found["structure 1", "method 5, N' = 5N", "N = 2000, BDeu"] == 46.5
+        assert found["structure 2, growing N", "method 2, N' = 7N", "N = 50000, BDeu"] == 68.5
+        assert found["structure 3", "method 4, N' = 10N", "N = 2000, BIC"] == 18
+        assert found["Q estimated", "method 2", "structure 2, N = 5000"] == 91
+
+    def test_published_cells_of_draws(self) -> None:
+        """Table S.2 has its own numbers by draws; S.3 another run of one draw."""
+        tables = {
+            table.name: {(cell.row, cell.column): cell.published for cell in table.cells}
+            for own in STUDIES
+            if own.name == "deep_discrete_encoder"
+            for table in own.tables
+        }
+        draws = [tables["S.2"][f"Bernoulli, draws: {num}", "1000"] for num in (1, 5, 25)]
+        assert draws == [0.916, 0.92, 0.923]
+        assert tables["S.3"]["(18, 6, 2), B_s, SAEM", "1000"] == 0.931
+
+    def test_the_records_of_the_repository_are_of_known_settings(self) -> None:
+        for own in STUDIES:
+            known = own.settings()
+            assert {record.key for record in Store().records(own.name)} <= set(known)
