@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -80,11 +81,13 @@ def lacking(
 
 def queue(
     studies: Sequence[Study], store: Store, table: str | None, dropped: set[str]
-) -> list[tuple[float, Setting, int, float]]:
+) -> list[tuple[float, Setting, float]]:
     """Settings that lack something, what is most unsure for its cost first.
 
     Returns:
-        Gain a second, setting, runs that it has and seconds of its next replicate.
+        Gain a second, setting and seconds of its next replicate. The gain is what the setting lacks
+        times the share that the replicate takes from its standard errors, which fall like one over
+        the root of the runs.
     """
     out = []
     for study in studies:
@@ -94,9 +97,9 @@ def queue(
             if not needs[key] or key in dropped or absent_file(setting) is not None:
                 continue
             own = current(records, setting)
-            seconds, num = cost(setting, own), len(own) * setting.runs
-            # a run more takes a share of 1 / (2 (n + 1)) from a standard error
-            out.append((needs[key] / (2 * (num + 1)) / seconds, setting, num, seconds))
+            seconds = cost(setting, own)
+            share = 1 - math.sqrt(len(own) / (len(own) + 1))
+            out.append((needs[key] * share / seconds, setting, seconds))
     return sorted(out, key=lambda entry: (-entry[0], entry[1].key))
 
 
@@ -121,7 +124,7 @@ def fill(
     while True:
         with ExitStack() as claims:
             jobs: list[tuple[Setting, int]] = []
-            for _, setting, _, seconds in queue(studies, store, table, dropped):
+            for _, setting, seconds in queue(studies, store, table, dropped):
                 if len(jobs) < size and seconds <= end - clock():
                     most = max(1, min(AT_ONCE // setting.runs, int(SECONDS_AT_ONCE / seconds)))
                     jobs += free(setting, store, most, claims)

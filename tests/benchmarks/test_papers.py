@@ -254,12 +254,12 @@ class TestRun:
 
     def test_what_is_most_unsure_for_its_cost_comes_first(self, store: Store, tiny: Study) -> None:
         first = queue((tiny,), store, None, set())
-        assert [own.arguments["mean"] for _, own, *_ in first] == [0.0, 3.0]
+        assert [own.arguments["mean"] for _, own, _ in first] == [0.0, 3.0]
         cheap = setting(0.0)
         for seed in range(6):  # the cheap one has what it needs at least
             store.append(cheap, seed, {"value": (-1) ** seed}, 0.1)
         then = queue((tiny,), store, None, set())
-        assert [own.arguments["mean"] for _, own, *_ in then] == [3.0, 0.0]
+        assert [own.arguments["mean"] for _, own, _ in then] == [3.0, 0.0]
 
     def test_the_hours_are_kept(self, store: Store, tiny: Study) -> None:
         times = iter(range(0, 10_000, 60))  # a minute passes at every look
