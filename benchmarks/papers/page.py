@@ -78,8 +78,8 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number with its digits, "drawn" where the paper prints none."""
-    return "drawn" if value is None else f"{value:.{digits}f}"
+    """A number with its digits, a dash where the paper prints none."""
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def text(own: Shown) -> str:
