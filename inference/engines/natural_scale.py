@@ -188,7 +188,7 @@ class _Free(Coordinates):
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
-        value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
+        value = transform(z.to(image.dtype).reshape(transform.inverse_shape(image.shape)))
         return torch.where(restart_wise(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:

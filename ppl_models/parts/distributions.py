@@ -374,20 +374,29 @@ class ProductEffects(TorchDistribution):
         graph: bool (J, T), True where an entry is free.
         spread: S, (T, T).
         scales: u, (J,).
+        constant: log-density at zero, (); None to work it out.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(
-        self, graph: Tensor, spread: Tensor, scales: Tensor, batch_shape: torch.Size = torch.Size()
+        self,
+        graph: Tensor,
+        spread: Tensor,
+        scales: Tensor,
+        batch_shape: torch.Size = torch.Size(),
+        constant: Tensor | None = None,
     ) -> None:
         self.graph, self.spread, self.scales = graph, spread, scales
+        self.constant = self._log_constant() if constant is None else constant
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
     def expand(
         self, batch_shape: torch.Size, _instance: Distribution | None = None
     ) -> ProductEffects:
-        return ProductEffects(self.graph, self.spread, self.scales, torch.Size(batch_shape))
+        return ProductEffects(
+            self.graph, self.spread, self.scales, torch.Size(batch_shape), self.constant
+        )
 
     @property
     def support(self) -> constraints.Constraint:
@@ -399,6 +408,18 @@ class ProductEffects(TorchDistribution):
         return [
             ((group == g).nonzero().ravel(), own.nonzero().ravel()) for g, own in enumerate(uses)
         ]
+
+    def _log_constant(self) -> Tensor:
+        """Log density at zero, ()."""
+        constant = self.spread.new_zeros(())
+        for children, own in self._groups():
+            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(
+                2 * math.pi
+            )
+            constant = (
+                constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
+            )
+        return constant
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape
@@ -414,13 +435,5 @@ class ProductEffects(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         energy = ((value @ self.spread) * value).sum(-1) / self.scales.square()
-        constant = self.spread.new_zeros(())
-        for children, own in self._groups():
-            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(
-                2 * math.pi
-            )
-            constant = (
-                constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
-            )
-        log_density = constant - energy.sum(-1) / 2
+        log_density = self.constant - energy.sum(-1) / 2
         return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

@@ -46,6 +46,11 @@ class ResponseFamily:
         """Default half-width of the interval that holds intercepts and loadings."""
         return 15.0
 
+    @property
+    def parameter_names(self) -> tuple[str, str]:
+        """Users' names of the mean of an item and of its dispersion."""
+        return "mean", "dispersion"
+
     def item_bounds(self, num_items: int) -> tuple[float, ...]:
         """Half-widths of the items' intervals, each by its own family."""
         return tuple(
@@ -257,6 +262,8 @@ class ResponseFamily:
 class Bernoulli(ResponseFamily):
     r"""Bernoulli x in {0, 1}; :math:`\eta` is the log-odds, :math:`A = \log(1 + e^\eta)`."""
 
+    parameter_names = ("probability", "dispersion")
+
     def log_partition(self, eta: Tensor) -> Tensor:
         return softplus(eta)
 
@@ -329,6 +336,8 @@ class Poisson(ResponseFamily):
     :math:`A = e^\eta`, :math:`h = -\log x!`.
     """
 
+    parameter_names = ("rate", "dispersion")
+
     def log_partition(self, eta: Tensor) -> Tensor:
         return eta.exp()
 
@@ -376,6 +385,8 @@ class NegativeBinomial(ResponseFamily):
     """
 
     is_canonical = False
+
+    parameter_names = ("rate", "size")
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -453,6 +464,8 @@ class Normal(ResponseFamily):
     is_continuous = True
     is_linear = True
 
+    parameter_names = ("mean", "variance")
+
     def num_dispersed(self, num_items: int) -> int:
         return num_items
 
@@ -488,6 +501,8 @@ class LogNormal(Normal):
 
     The density carries the Jacobian :math:`-\log x`.
     """
+
+    parameter_names = ("mean_of_log", "variance_of_log")
 
     def statistic(self, x: Tensor) -> Tensor:
         return x.log()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inference.base.component_noise import Cells
 from inference.base.steps import RunningSum
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
@@ -129,7 +130,7 @@ class ComponentDistribution:
             data, responsibilities, centre, floor: as above.
             blank: any values, (R, ...).
         """
-        rows = max(1, AT_ONCE // max(1, data.shape[-1]))
+        rows = max(1, AT_ONCE // self.width)
         parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
         total = RunningSum[Any]()
         for own, share in parts:
@@ -212,6 +213,10 @@ class ComponentDistribution:
     def normal_scales(self, params: Params) -> NormalScales | None:
         """As :meth:`inference.base.structure.Structure.normal_scales`, of parameters (K, ...)."""
         return None
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Functions of the parameters under users' names of them."""
+        return {}
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """Items whose family has a dispersion."""

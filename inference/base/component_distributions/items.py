@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from inference.base.component_distributions.normal import EMPTY, rests_on
 from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.degenerate import listed
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.component_sites import item_distribution
@@ -261,6 +262,28 @@ class ItemDistribution(ComponentDistribution):
             for (part, _, dispersion), own in blocks
             if dispersion.stop > dispersion.start
         ]
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Means and dispersions of the items, whose names depend on their families."""
+        out: dict[str, NamedEstimate] = {}
+        columns = {"predictors": self._numeric, "dispersion": self._dispersed_columns}
+        for part, own, _ in self._own:  # families of one name have one function
+            if part.num_categories_of(1) or part.num_thresholds(1):
+                continue
+            functions: tuple[Callable[[Tensor], Tensor], ...] = (part.mean, torch.clone)
+            for (site, order), name, function in zip(
+                columns.items(), part.parameter_names, functions, strict=True
+            ):
+                own_columns = range(self.about.num_items)[own]
+                if places := tuple(order.index(j) for j in own_columns if j in order):
+                    before = out[name].places or () if name in out else ()
+                    out[name] = NamedEstimate(site, (*before, *places), function)
+        return {
+            name: each._replace(places=None)
+            if each.places == tuple(range(len(columns[each.site])))
+            else each
+            for name, each in out.items()
+        }
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None

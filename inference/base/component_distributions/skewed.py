@@ -61,6 +61,7 @@ class SkewNormalDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.SkewNormal`."""
 
     site = "locations"
+    spread = "scale"
     equation = "skew-normal(μ_{k}, skew δ_{k}, covariance Σ_{k} about them)"
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:

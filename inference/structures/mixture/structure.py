@@ -23,6 +23,7 @@ from inference.base.starts import StartSearch, enough_rows
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    NamedEstimate,
     Recommendation,
     Standard,
     Structure,
@@ -34,6 +35,7 @@ from inference.base.structure import (
     dispersion_items,
     drawn_together,
     more_starts,
+    named_estimates,
     normal_scales,
     num_density_items,
     numeric_items,
@@ -186,7 +188,7 @@ class MixtureStructure(Structure):
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
         about = self.about
-        size = max(1, 2**22 // (about.num_components * about.num_items))
+        size = max(1, AT_ONCE // (about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
@@ -453,6 +455,11 @@ def _(structure: MixtureStructure, problem: Problem, params: Params, apart: floa
             structure.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
         )
     }
+
+
+@named_estimates.register(MixtureStructure)
+def _(structure: MixtureStructure) -> dict[str, NamedEstimate]:
+    return structure.distribution.named_estimates()
 
 
 @more_starts.register(MixtureStructure)
