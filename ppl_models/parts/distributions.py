@@ -20,9 +20,12 @@ def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
     return torch.Size(np.broadcast_shapes(*shapes))
 
 
+EXACT = 40.0  # above it log(1 + e^x) is x to rounding
+
+
 def softplus(x: Tensor) -> Tensor:
     """Softplus log(1 + e^x), exact to rounding also for x > 20, unlike torch's."""
-    return torch.nn.functional.softplus(x, threshold=40.0)
+    return torch.nn.functional.softplus(x, threshold=EXACT)
 
 
 def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
@@ -81,13 +84,6 @@ def _product_plan(
     )
 
 
-@lru_cache(maxsize=64)
-def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    index = torch.arange(2**num_latents, device=device)
-    shifts = torch.arange(num_latents - 1, -1, -1, device=device)
-    return ((index[:, None] >> shifts) & 1).to(dtype)
-
-
 def draw_bits(chances: Tensor) -> Tensor:
     """Draw 0 or 1 for each probability; NaN counts as one half.
 
@@ -96,6 +92,7 @@ def draw_bits(chances: Tensor) -> Tensor:
     return torch.bernoulli(chances.nan_to_num(0.5))
 
 
+@lru_cache(maxsize=64)
 def binary_configurations(
     num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
 ) -> Tensor:
@@ -106,7 +103,9 @@ def binary_configurations(
             f" enumeration stops at {MAX_ENUMERABLE}: use fewer latents, or an engine that samples"
             " the latents"
         )
-    return _configurations(num_latents, dtype, torch.device(device))
+    index = torch.arange(2**num_latents, device=device)
+    shifts = torch.arange(num_latents - 1, -1, -1, device=device)
+    return ((index[:, None] >> shifts) & 1).to(dtype)
 
 
 def support_size(fn: TorchDistribution) -> int | None:

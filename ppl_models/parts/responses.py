@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ppl_models.parts.distributions import pairwise_dot, softplus
+from ppl_models.parts.distributions import EXACT, pairwise_dot, softplus
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -265,7 +266,7 @@ class Bernoulli(ResponseFamily):
     parameter_names = ("probability", "dispersion")
 
     def log_partition(self, eta: Tensor) -> Tensor:
-        return softplus(eta)
+        return torch.nn.functional.softplus(eta, threshold=EXACT)
 
     def mean(self, eta: Tensor) -> Tensor:
         return torch.sigmoid(eta)
@@ -563,8 +564,9 @@ def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=256)
 def sizes(family: ResponseFamily, num_items: int) -> Tensor:
-    """Mask of negative binomial sizes in the dispersion vector, bool (D,).
+    """Mask of negative binomial sizes in the dispersion vector, bool (D,); read-only.
 
     The other entries are variances.
     """

@@ -133,8 +133,8 @@ class ComponentDistribution:
         rows = max(1, AT_ONCE // self.width)
         parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
         total = RunningSum[Any]()
-        for own, share in parts:
-            total.add(self.statistics(own, share, centre, None))
+        for block, share in parts:
+            total.add(self.statistics(block, share, centre, None))
         return self.m_step(total.total(), responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
@@ -311,8 +311,8 @@ def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:
         (N, [R], K, J), or (R, K, N, J) where every restart has rows of its own.
     """
     if data.dim() == 3:
-        own: Tensor = (data.unsqueeze(1) - means.unsqueeze(-2)) @ factor
-        return own
+        residuals: Tensor = (data.unsqueeze(1) - means.unsqueeze(-2)) @ factor
+        return residuals
     scaled = data @ factor.flatten(0, -3).movedim(0, 1).reshape(data.shape[1], -1)  # (N, [R] K J)
     shift = (means.unsqueeze(-2) @ factor).squeeze(-2)  # ([R], K, J)
     return scaled.reshape((len(data), *factor.shape[:-2], data.shape[1])) - shift

@@ -155,7 +155,7 @@ class WholeRowDistribution(ComponentDistribution):
         narrow = inverse @ factor @ along[..., -1:]  # that direction v, (K, J, 1)
         prior_parts = (narrow.mT.square() @ self.ridge(narrow)).squeeze(-1) / ratios[..., -1]
         is_seen = (prior_parts < MOST_OF_PRIOR * counts) & self._is_dense(widths, counts)
-        found = [
+        sentences = [
             f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's"
             f" variance there, on {float(counts[k]):.3g} rows"
             for k in ((widths < LEAST_WIDTH) & ~is_seen).nonzero().ravel().tolist()
@@ -184,11 +184,11 @@ class WholeRowDistribution(ComponentDistribution):
                         ),
                     ]
                 )
-                found.append(
+                sentences.append(
                     f"columns {shown} repeat each other or add up to each other, so that"
                     " covariances have no width but what the prior gives them: leave out a column"
                 )
-        return (*found, *rests_on(few, counts))
+        return (*sentences, *rests_on(few, counts))
 
 
 class NormalDistribution(WholeRowDistribution):
@@ -246,10 +246,12 @@ class NormalDistribution(WholeRowDistribution):
         sums, squares = torch.zeros_like(params["means"]), torch.zeros_like(params["precisions"])
         for rows, seen in patterns_of(data.isnan()):
             filled, spread = _completed(params, data[rows], seen)
-            own, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
-            sums = sums + (own.unsqueeze(-2) @ x).squeeze(-2)
+            weight_p, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
+            sums = sums + (weight_p.unsqueeze(-2) @ x).squeeze(-2)
             squares = (
-                squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+                squares
+                + x.mT @ (weight_p.unsqueeze(-1) * x)
+                + weight_p.sum(-1)[..., None, None] * spread
             )
         return NormalStatistics(sums, squares, centre)
 

@@ -348,7 +348,7 @@ class MixtureStructure(Structure):
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return {name: self._renamed(name, value, order) for name, value in params.items()}
+            return self._renamed(params, order)
 
         return (Labels("assignments", self.distribution.features, rename),)
 
@@ -362,16 +362,20 @@ class MixtureStructure(Structure):
                 self.about.covariates.standardised(params["coefficients"])[:, 0], (1, 0)
             )
         order = weights.argsort(descending=True, stable=True)
+        renamed = self._renamed({n: value.unsqueeze(0) for n, value in params.items()}, order)
+        return {name: value[0] for name, value in renamed.items()}
+
+    def _renamed(self, params: Params, order: Tensor) -> Params:
+        """Permute the components of parameters (R, ...)."""
+        shared = self.distribution.shared
         return {
-            name: self._renamed(name, value.unsqueeze(0), order)[0]
+            name: renamed_coefficients(value, order)
+            if name == "coefficients"
+            else value
+            if name in shared
+            else value[:, order]
             for name, value in params.items()
         }
-
-    def _renamed(self, name: str, value: Tensor, order: Tensor) -> Tensor:
-        """Permute the components of a parameter (R, ...)."""
-        if name == "coefficients":
-            return renamed_coefficients(value, order)
-        return value if name in self.distribution.shared else value[:, order]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free parameters: weights less their sum or coefficients, components."""
