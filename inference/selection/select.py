@@ -58,8 +58,7 @@ def select(
         seed: one seed, one answer.
         progress: show a bar on standard error.
         **settings: of :func:`select_components` (``distributions``, ``bootstrap``) or
-          :func:`saturation`
-            (``held_out``, ``bound``).
+            :func:`saturation` (``held_out``, ``bound``).
 
     Raises:
         ValueError: for an unknown criterion, settings or no grid where a criterion needs one; or as
