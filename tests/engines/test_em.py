@@ -304,6 +304,31 @@ def test_a_fit_that_runs_out_of_iterations_says_what_is_left_to_gain():
     assert any(f"about {left:.1g} nats" in str(one.message) for one in caught)
 
 
+def test_the_stopping_rule_reads_the_parameter_that_moves_most():
+    """By hand: largest change over its tolerance or relative gain over its own, unless the gain is
+    a thousandth of that.
+    """
+    method = EM(tolerance=1e-4, parameter_tolerance=1e-3)
+    old = {name: torch.zeros(4, 2, dtype=torch.float64) for name in ("a", "b")}
+    moved = torch.tensor([[0.0, -4e-3], [0.0, 0.0], [0.0, -4e-3], [0.0, 0.0]]).double()
+    new = {"a": moved, "b": old["b"] + torch.tensor([5e-4, 0.0])}
+    before = torch.full((4,), -10.0, dtype=torch.float64)
+    gains = torch.tensor([2e-4, 2e-3, 4e-8, 2e-4]).double()
+    objective = before + gains
+    relative = gains / -objective / 1e-4
+    rest = relative.new_tensor([4.0, 0.0, 0.0, 0.5])  # of the parameters
+    expected = torch.maximum(rest, relative * torch.tensor([0.0, 1.0, 1e3, 0.0]))
+    torch.testing.assert_close(method.gap(old, new, before, objective), expected)
+    ahead = method.gap(old, new, before, objective, extrapolated=True)
+    torch.testing.assert_close(ahead, expected)
+    # single precision: a small gain of an extrapolated run tells nothing
+    old, new = ({name: value.float() for name, value in part.items()} for part in (old, new))
+    fine = replace(method, tolerance=1e-5)
+    rest = relative.new_tensor([4.0, 0.0, 4.0, 0.0])
+    expected = torch.maximum(rest, 10 * relative * torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    torch.testing.assert_close(fine.gap(old, new, before, objective, extrapolated=True), expected)
+
+
 def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):
     """Every stage: between the writes of every 20 iterations, and where the last numbers are
     computed.
