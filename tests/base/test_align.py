@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support.encoder_names import seeds
 
-from inference.base.align import match_columns, relabel_draws
+from inference.base.align import match_columns, matched, relabel_draws
 from inference.programs.program import Program
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
@@ -32,6 +32,32 @@ def test_match_columns_agrees_with_every_assignment(
         as_is, negated = (picked - reference).square().sum(0), (picked + reference).square().sum(0)
         costs.append(float((torch.minimum(as_is, negated) if signs else as_is).sum()))
     assert matching.cost == pytest.approx(min(costs))
+    moved = torch.where(matching.flips, -1.0, 1.0) * estimate[:, matching.permutation]
+    assert float((moved - reference).square().sum()) == pytest.approx(matching.cost)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, num_columns=st.integers(2, 4), num_extra=st.integers(0, 2))
+def test_signs_by_column_and_forbidden_pairs_agree_with_every_assignment(
+    seed: int, num_columns: int, num_extra: int
+) -> None:
+    """Only some columns of the estimate may be negated; fewest forbidden pairs, then least cost."""
+    generator = torch.Generator().manual_seed(seed)
+    num = num_columns + num_extra
+    estimate = torch.randn(4, num, dtype=F64, generator=generator)
+    reference = torch.randn(4, num_columns, dtype=F64, generator=generator)
+    signs = torch.rand(num, generator=generator) < 0.5
+    forbidden = torch.rand(num, num_columns, generator=generator) < 0.5
+    matching = matched(estimate, reference, signs, forbidden)
+    ranks = []
+    for chosen in itertools.permutations(range(num), num_columns):
+        order = list(chosen)
+        picked = estimate[:, order]
+        as_is, negated = (picked - reference).square().sum(0), (picked + reference).square().sum(0)
+        cost = torch.where(signs[order], torch.minimum(as_is, negated), as_is).sum()
+        ranks.append((int(forbidden[order, range(num_columns)].sum()), float(cost), order))
+    assert matching.permutation.tolist() == min(ranks)[2]
+    assert matching.cost == pytest.approx(min(ranks)[1])
     moved = torch.where(matching.flips, -1.0, 1.0) * estimate[:, matching.permutation]
     assert float((moved - reference).square().sum()) == pytest.approx(matching.cost)
 

@@ -16,6 +16,7 @@ import torch
 from inference import EM, ConvergenceWarning, fit
 from inference.base.checkpoint import read_tensors
 from inference.base.progress import NoProgress
+from inference.engines.em import _left_by_steps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps
@@ -327,6 +328,21 @@ def test_the_stopping_rule_reads_the_parameter_that_moves_most():
     rest = relative.new_tensor([4.0, 0.0, 4.0, 0.0])
     expected = torch.maximum(rest, 10 * relative * torch.tensor([0.0, 1.0, 0.0, 1.0]))
     torch.testing.assert_close(fine.gap(old, new, before, objective, extrapolated=True), expected)
+
+
+def test_what_is_left_is_the_rest_of_a_geometric_series():
+    """Objectives -c q^t for t < T: parameters are a step further, so c q^T is left."""
+    rates = torch.tensor([0.9, 0.5, 0.9, 1.1, 0.9], dtype=torch.float64)
+    history = -3 * rates ** torch.arange(12).unsqueeze(1)
+    history[9:, 1] = math.nan  # has ended
+    history[6:, 2] = math.nan  # too short a run to tell
+    history[10, 4] = history[9, 4] - 1e-3  # does not rise throughout
+    left = _left_by_steps(history)
+    expected = 3 * rates ** torch.tensor([12, 9, 0, 0, 0])
+    torch.testing.assert_close(left[:2], expected[:2])
+    assert left[2:].isnan().all()
+    torch.testing.assert_close(_left_by_steps(history[:7, :1]), 3 * rates[:1] ** 7)
+    assert _left_by_steps(history[:6]).isnan().all()
 
 
 def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):
