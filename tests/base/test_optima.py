@@ -141,7 +141,9 @@ def test_optima_of_draws_differ_by_a_relative_distance():
     distance = 2 * 2 * 3**2 + 2 * 2 * (outer - inner) ** 2
     length = 2 * 0.5**2 + 2 * 3**2 + 2 * (outer**2 + inner**2)
     relative = (distance / length) ** 0.5
-    objective = torch.tensor([0.0, -50.0, -100.0, -150.0], dtype=F64)  # draws decide by parameters alone
+    objective = torch.tensor(
+        [0.0, -50.0, -100.0, -150.0], dtype=F64
+    )  # draws decide by parameters alone
     for factor, expected in ((0.999, [0, 1, 0, 0]), (1.001, [0, 0, 0, 0])):
         found = distinct_optima(problem, params, objective, relative * factor)
         assert found.tolist() == expected
