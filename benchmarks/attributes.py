@@ -1,5 +1,5 @@
-"""Latent attribute models: what fit statistics and tests are worth, classification, laws of
-attributes, and speed against the number of attributes.
+"""Latent attribute models: what fit statistics and tests are worth, classification, distributions
+of attributes, and speed against the number of attributes.
 
 One JSON line a cell, over its replicates (data sets of ``--rows`` rows of a test whose attributes
 depend on a trait). ``fit``: by the size of the test, and under the right Q-matrix and one with
@@ -9,10 +9,10 @@ reject, at 5 %; under the wrong Q apart for items whose row is wrong and for the
 by the true rule of the items, how often the Wald test rejects it and each other rule, and which
 rules are suggested. ``accuracy``: the expected and the true share of rows classified rightly, and
 ``gap_of_posterior``, that of the posterior alone. ``intervals``: how often 95 % intervals of
-expected answers hold the truth. ``root``: log-likelihood, parameters and BIC of laws of attributes
-on one data set. ``speed``: seconds of an EM iteration and of a whole fit (one start) with twice the
-items and ten times the rows; SAEM where attributes are too many for a table. Run: ``python
-benchmarks/attributes.py [--quick]``.
+expected answers hold the truth. ``root``: log-likelihood, parameters and BIC of distributions of
+attributes on one data set. ``speed``: seconds of an EM iteration and of a whole fit (one start)
+with twice the items and ten times the rows; SAEM where attributes are too many for a table. Run:
+``python benchmarks/attributes.py [--quick]``.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def roots(num_items: int, num_attributes: int, num_rows: int, seed: int) -> Iter
 def speed(num_items: int, num_attributes: int, num_rows: int) -> dict:
     design = mastery_test(num_items, num_attributes, seed=1)
     items, _ = design.draw(num_rows, seed=2)
-    params = spectral_start(design.model.layers(), design.model.root_law(), items[:2000])
+    params = spectral_start(design.model.layers(), design.model.root_layer(), items[:2000])
     steps = LayeredSteps.build(design.model, items, EM().elements_at_once(items), EM().num_inner)
     statistics = steps.e_step(params)[0]
     result, seconds = timed(lambda: fit(design.model, items, EM(), num_restarts=1))

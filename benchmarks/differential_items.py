@@ -1,11 +1,11 @@
 """Tests of differential item functioning: how often an item that functions alike is called
 different, and one that does not is found.
 
-Two groups with other laws of two attributes, twelve items; item 0 is harder for the second group by
-``--shift`` log-odds, all others are the same for both. One line a shift: the share of data sets in
-which the likelihood ratio of an unbiased item (all but item 0, at a shift of 0 also that), and both
-Wald tests, reject at ``--level``; the share in which item 0 is found; and standard errors of these
-shares over data sets.
+Two groups with other distributions of two attributes, twelve items; item 0 is harder for the second
+group by ``--shift`` log-odds, all others are the same for both. One line a shift: the share of data
+sets in which the likelihood ratio of an unbiased item (all but item 0, at a shift of 0 also that),
+and both Wald tests, reject at ``--level``; the share in which item 0 is found; and standard errors
+of these shares over data sets.
 
 Run: ``python benchmarks/differential_items.py [--replicates 200] [--rows 1000] [--shift 0 0.5 1]``.
 """
@@ -25,7 +25,7 @@ from inference.selection import differential_items
 from ppl_models import AttributeGroups, LatentAttributeModel
 
 Q = ((1, 0), (0, 1)) * 5 + ((1, 1),) * 2
-LAWS = ((0.4, 0.2, 0.15, 0.25), (0.2, 0.15, 0.2, 0.45))
+DISTRIBUTIONS = ((0.4, 0.2, 0.15, 0.25), (0.2, 0.15, 0.2, 0.45))
 TESTS = ("p_value", "uniform_p", "non_uniform_p")
 
 
@@ -33,7 +33,7 @@ def answers(rows: int, shift: float, seed: int) -> np.ndarray:
     """Items, and the number of the group last."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, rows)
-    place = np.array([rng.choice(4, p=LAWS[g]) for g in group])
+    place = np.array([rng.choice(4, p=DISTRIBUTIONS[g]) for g in group])
     asked = np.array(Q)
     odds = -1.5 + 3.0 * (np.stack([place // 2, place % 2], -1) @ asked.T) / asked.sum(1)
     odds[:, 0] -= shift * group

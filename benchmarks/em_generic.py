@@ -41,7 +41,7 @@ def measure(args: argparse.Namespace) -> Lines:
         x = Program(two_layers, None, num_rows).simulate(truth, 0)["items"]
         start = {
             name: value[0]
-            for name, value in spectral_start(model.layers(), model.root_law(), x).items()
+            for name, value in spectral_start(model.layers(), model.root_layer(), x).items()
         }
         lines = {}
         for name, accelerate, inner in (("accelerated", True, 3), ("generic", False, 1)):

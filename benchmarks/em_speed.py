@@ -44,7 +44,7 @@ def iteration(num_items: int, first: int, second: int, num_rows: int) -> dict:
     model = DeepDiscreteEncoder(
         num_items, (first, second), penalty=TruncatedLasso.for_rows(num_rows), bound=15.0
     )
-    params = spectral_start(model.layers(), model.root_law(), x[:2000])
+    params = spectral_start(model.layers(), model.root_layer(), x[:2000])
     steps = LayeredSteps.build(model, x, EM().elements_at_once(x), EM().num_inner)
     repeats = 3 if num_rows >= 100_000 else 10
     with Peak() as peak:

@@ -1,19 +1,20 @@
-"""How many components? The rule of laws and numbers beside its rivals, on data whose number is
-known.
+"""How many components? The rule of distributions and numbers beside its rivals, on data whose
+number is known.
 
 Each cell is a design drawn anew for every seed. ``rule`` is
 :func:`inference.selection.select_components`; for factorizations ``clear step`` (ACDC's last clear
-step, by the first law, which calls itself finished or not), ``strict`` and ``lenient`` (each
-penalty alone over the laws), ``lenient, first law`` and ``BIC, first law``; for mixtures and hidden
-chains ``clear step`` and ``BIC, first law``, ``BIC`` and ``ICL`` over the laws, ``groups`` (those
-of the smallest BIC, separated at 5 %); for options ``clear step``, ``BIC``, ``AIC`` and
-``held-out`` (actions of sequences left out). Beside the rule of factorizations and mixtures also
-``AIC`` over the laws and, by the first law, ``held-out`` (cells left out of factorizations, rows of
-mixtures), and for factorizations ``parallel analysis`` and ``stability`` (the largest number all of
-whose components come back from halves of the rows; one pair of halves, one start). One JSON line a
+step, by the first distribution, which calls itself finished or not), ``strict`` and ``lenient``
+(each penalty alone over the distributions), ``lenient, first distribution`` and ``BIC, first
+distribution``; for mixtures and hidden chains ``clear step`` and ``BIC, first distribution``,
+``BIC`` and ``ICL`` over the distributions, ``groups`` (those of the smallest BIC, separated at 5
+%); for options ``clear step``, ``BIC``, ``AIC`` and ``held-out`` (actions of sequences left out).
+Beside the rule of factorizations and mixtures also ``AIC`` over the distributions and, by the first
+distribution, ``held-out`` (cells left out of factorizations, rows of mixtures), and for
+factorizations ``parallel analysis`` and ``stability`` (the largest number all of whose components
+come back from halves of the rows; one pair of halves, one start). One JSON line a
 cell: for every one of them the share of seeds on which it was right, right and confident, wrong and
 confident (null where it has no such word), and the numbers it chose; for the rule its words and
-laws too.
+distributions too.
 
 Cells of ``acdc_rule.md``, tables of section 8: ``--group factorization`` (COSMIC designs need the
 data; six of the twelve signatures of the breast sets are drawn, not of all thirty) and ``--group
@@ -68,7 +69,7 @@ def table(
     j: int,
     k: int,
     counts: float = 3000.0,
-    law: tuple[str, float] = ("poisson", 0.0),
+    distribution: tuple[str, float] = ("poisson", 0.0),
     rare: int = 0,
     sparse: bool = False,
 ) -> Cell:
@@ -82,13 +83,15 @@ def table(
         if rare:
             z[rare:, -1] = 0
             z[:rare, -1] = rng.gamma(2.0, counts / k, size=rare)
-        return noisy(z @ phi, law, rng)
+        return noisy(z @ phi, distribution, rng)
 
     return k, draw
 
 
-def noisy(mean: np.ndarray, law: tuple[str, float], rng: np.random.Generator) -> np.ndarray:
-    name, size = law
+def noisy(
+    mean: np.ndarray, distribution: tuple[str, float], rng: np.random.Generator
+) -> np.ndarray:
+    name, size = distribution
     if name == "nb2":
         mean = mean * rng.gamma(size, 1 / size, mean.shape)
     elif name == "nb1":
@@ -144,11 +147,11 @@ FACTORIZATIONS: dict[str, Cell] = {
     "Poisson 120 x 96": table(120, 96, 8),
     "Poisson 300 x 60, 24 counts a row": table(300, 60, 3, 24.0),
     "Poisson 80 x 40, one": table(80, 40, 1),
-    "NB2 100 x 64, size 4": table(100, 64, 5, law=("nb2", 4.0)),
-    "NB2 300 x 30, size 3": table(300, 30, 4, law=("nb2", 3.0)),
-    "NB1 100 x 64, theta 1": table(100, 64, 5, law=("nb1", 1.0)),
-    "NB1 21 x 60, theta 1.5": table(21, 60, 3, law=("nb1", 1.5)),
-    "NB1 120 x 40, theta 2": table(120, 40, 4, law=("nb1", 2.0)),
+    "NB2 100 x 64, size 4": table(100, 64, 5, distribution=("nb2", 4.0)),
+    "NB2 300 x 30, size 3": table(300, 30, 4, distribution=("nb2", 3.0)),
+    "NB1 100 x 64, theta 1": table(100, 64, 5, distribution=("nb1", 1.0)),
+    "NB1 21 x 60, theta 1.5": table(21, 60, 3, distribution=("nb1", 1.5)),
+    "NB1 120 x 40, theta 2": table(120, 40, 4, distribution=("nb1", 2.0)),
     "perturbed 100 x 64": perturbed(),
     "COSMIC Poisson": cosmic("poisson"),
     "COSMIC NB1": cosmic("nb1"),
@@ -432,9 +435,9 @@ OPTIONS: dict[str, tuple[int, Walks]] = {
 Said = tuple[int, bool | None]  # number; whether it was said to be sure
 
 
-def smallest(rows: Any, column: str, law: str | None = None) -> int:
-    """The number at which a column is smallest, over all laws or one."""
-    own = rows if law is None else rows[[one == law for one, _ in rows.index]]
+def smallest(rows: Any, column: str, distribution: str | None = None) -> int:
+    """The number at which a column is smallest, over all distributions or one."""
+    own = rows if distribution is None else rows[[one == distribution for one, _ in rows.index]]
     return int(own[column].idxmin()[1])
 
 
@@ -446,15 +449,15 @@ def factorization(
     grid = range(1, min(truth + BEYOND, *x.shape) + 1)
     found = select_components(PoissonFactorization, x, grid, num_restarts=args.restarts, seed=seed)
     rows = found.table
-    first = {k: one for (law, k), one in found.fits.items() if law == "Poisson"}
+    first = {k: one for (distribution, k), one in found.fits.items() if distribution == "Poisson"}
     step = acdc(first, x, seed=seed).select()
     said: dict[str, Said] = {
         "rule": (found.num_components, found.word == "confident"),
         "clear step": (step.num_components, step.finished),
         "strict": (smallest(rows, "strict"), None),
         "lenient": (smallest(rows, "lenient"), None),
-        "lenient, first law": (smallest(rows, "lenient", "Poisson"), None),
-        "BIC, first law": (
+        "lenient, first distribution": (smallest(rows, "lenient", "Poisson"), None),
+        "BIC, first distribution": (
             min(
                 first,
                 key=lambda k: (
@@ -483,7 +486,7 @@ def factorization(
             None,
         ),
     }
-    return truth, said, (found.word, found.law)
+    return truth, said, (found.word, found.distribution)
 
 
 def of_groups(
@@ -501,14 +504,14 @@ def of_groups(
     found = select_components(
         model, x, range(1, truth + BEYOND + 1), num_restarts=args.restarts, seed=seed
     )
-    rows, law = found.table, next(iter(found.fits))[0]
+    rows, distribution = found.table, next(iter(found.fits))[0]
     step = acdc(
-        {k: one for (own, k), one in found.fits.items() if own == law}, x, seed=seed
+        {k: one for (own, k), one in found.fits.items() if own == distribution}, x, seed=seed
     ).select()
     said: dict[str, Said] = {
         "rule": (found.num_components, found.word == "confident"),
         "clear step": (step.num_components, step.finished),
-        "BIC, first law": (smallest(rows, "bic", law), None),
+        "BIC, first distribution": (smallest(rows, "bic", distribution), None),
         "BIC": (smallest(rows, "bic"), None),
         "ICL": (smallest(rows, "icl"), None),
         "AIC": (min(found.fits, key=lambda key: aic(found.fits[key]))[1], None),
@@ -524,7 +527,7 @@ def of_groups(
             max(parts, key=lambda k: float(parts[k].log_likelihood_rows(x[~kept]).sum())),
             None,
         )
-    return truth, said, (found.word, found.law)
+    return truth, said, (found.word, found.distribution)
 
 
 def of_options(
@@ -548,7 +551,7 @@ def of_options(
         "AIC": (min(by_number, key=lambda k: aic(by_number[k])), None),
         "held-out": (found.held_out or 0, None),
     }
-    return truth, said, (found.word, found.law)
+    return truth, said, (found.word, found.distribution)
 
 
 TABLES = {
@@ -577,15 +580,15 @@ def measure(args: argparse.Namespace) -> Lines:
             yield {"cell": name}
             continue
         said: defaultdict[str, list[Said]] = defaultdict(list)
-        words, laws, truth, began = Counter[str](), Counter[str](), 0, time.process_time()
+        words, distributions, truth, began = Counter[str](), Counter[str](), 0, time.process_time()
         for seed in seeds(args):
             try:
-                truth, answers, (word, law) = one(name, seed, args)
+                truth, answers, (word, distribution) = one(name, seed, args)
             except FileNotFoundError as missing:
                 yield {"cell": name, "skipped": str(missing)}
                 break
             words[word] += 1
-            laws[law] += 1
+            distributions[distribution] += 1
             for criterion, answer in answers.items():
                 said[criterion].append(answer)
         else:
@@ -594,7 +597,7 @@ def measure(args: argparse.Namespace) -> Lines:
                 "truth": truth,
                 "seeds": [args.first_seed, args.first_seed + args.replicates - 1],
                 "words": dict(words),
-                "laws": dict(laws),
+                "distributions": dict(distributions),
                 "cpu_seconds": round(time.process_time() - began, 1),
                 **{criterion: shares(answers, truth) for criterion, answers in said.items()},
             }
@@ -630,7 +633,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="random starts of each fit of the first law",
+        help="random starts of each fit of the first distribution",
     )
     parser.add_argument("--list", action="store_true", help="name the cells and end")
     run(

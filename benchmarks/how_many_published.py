@@ -7,7 +7,8 @@ skewed or not, and negative binomial counts (those of ``acdc_mixtures.py``); ``c
 options and plain chains (those of ``acdc_hmm.py``); ``scenes``, materials of simulated
 hyperspectral scenes, three (as in Samson) and five (as in Urban), their light counted, for the rule
 takes counts, and as normal entries, of which there is no rule: rivals alone. ``seconds`` are of the
-fits, the check of the law and the bootstrap together; ``load`` is the machine's at the end.
+fits, the check of the distribution and the bootstrap together; ``load`` is the machine's at the
+end.
 Published: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy*, sections 3.3.2
 and 3.3.3; BIC there counts a parameter a component. Needs the folder PPL_MODELS_DATA for
 ``breast``. Run: ``python benchmarks/how_many_published.py [--group breast] [--cells well_specified]
@@ -49,7 +50,7 @@ def told(answer: HowMany) -> dict[str, Any]:
     return {
         "number": answer.num_components,
         "word": answer.word,
-        "law": answer.law,
+        "distribution": answer.distribution,
         "interval": list(answer.interval),
         "bootstrap": None if climb is None else climb.num_components,
         "bootstrap_at_end": None if climb is None else climb.at_end,
@@ -85,12 +86,17 @@ def breast(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 def mixture(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     rows, component = acdc_mixtures.draw(name, args.rows, seed)
     model = Mixture(1, component, rows.shape[1])
-    laws = (
+    distributions = (
         [model] if name == "50 columns" else None
-    )  # laws of rows of fifty columns have thousands of parameters
+    )  # distributions of rows of fifty columns have thousands of parameters
     answer, seconds = timed(
         lambda: select_components(
-            model, rows, range(1, 6), laws=laws, num_restarts=args.restarts, seed=seed
+            model,
+            rows,
+            range(1, 6),
+            distributions=distributions,
+            num_restarts=args.restarts,
+            seed=seed,
         )
     )
     return {
@@ -225,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="random starts of each fit of the first law",
+        help="random starts of each fit of the first distribution",
     )
     parser.add_argument(
         "--bootstrap",

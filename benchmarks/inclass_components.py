@@ -83,12 +83,13 @@ def latent_classes(
         before = -np.inf
         for _ in range(rounds):
             weights = posterior.mean(0)
-            laws = [
+            distributions = [
                 (posterior.T @ own + 0.5) / (posterior.sum(0)[:, None] + 0.5 * own.shape[1])
                 for own in one_hot
             ]  # (C, bins)
             joint = np.log(weights + 1e-300) + sum(
-                np.log(law)[:, code].T for law, code in zip(laws, codes, strict=True)
+                np.log(distribution)[:, code].T
+                for distribution, code in zip(distributions, codes, strict=True)
             )
             value = np.logaddexp.reduce(joint, 1)
             posterior = np.exp(joint - value[:, None])
@@ -96,15 +97,19 @@ def latent_classes(
                 break
             before = value.mean()
         if best is None or value.mean() > best[0]:
-            best = (float(value.mean()), weights, laws)
+            best = (float(value.mean()), weights, distributions)
     assert best is not None
-    _, weights, laws = best
+    _, weights, distributions = best
 
     own = coded(test)
     joint = np.log(weights + 1e-300) + sum(
-        np.log(law)[:, code].T for law, code in zip(laws, own, strict=True)
+        np.log(distribution)[:, code].T
+        for distribution, code in zip(distributions, own, strict=True)
     )
-    apart = sum(np.log(weights @ law)[code] for law, code in zip(laws, own, strict=True))
+    apart = sum(
+        np.log(weights @ distribution)[code]
+        for distribution, code in zip(distributions, own, strict=True)
+    )
     value = np.logaddexp.reduce(joint, 1)
     return Answer(value - apart, np.exp(joint - value[:, None]), weights)
 
@@ -119,8 +124,8 @@ def parametric(
     num_bits = int((np.asarray(kinds) > 0).sum())
     parts = [(Bernoulli(), num_bits), (Normal(), len(kinds) - num_bits)]
     used = [(family, count) for family, count in parts if count]
-    law = used[0][0] if len(used) == 1 else Blocks(*used)
-    result = fit(Mixture(size, law, len(kinds)), train[:, order], seed=seed)
+    distribution = used[0][0] if len(used) == 1 else Blocks(*used)
+    result = fit(Mixture(size, distribution, len(kinds)), train[:, order], seed=seed)
     rows = test[:, order]
     ratio = result.log_likelihood_rows(rows)
     for j in range(len(kinds)):

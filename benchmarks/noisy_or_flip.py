@@ -1,14 +1,15 @@
-"""How near a noisy-OR network can come to IMG-FLIP, whose law is not one.
+"""How near a noisy-OR network can come to IMG-FLIP, whose distribution is not one.
 
 In a tenth of the rows sixteen pixels are flipped, so pixels of a latent that is on go off: a noisy
 OR cannot do that. But one latent can stand for "flipped, and just these latents are on": given
 that, the pixels are independent, with known chances. With such a latent for every subset of the
 seven latents that have flipped pixels the network lacks only what it costs that the seven must be
 off. ``exact``: networks with the subsets of at most k latents, their parameters computed from the
-law and nothing estimated, so what they lack is the class's own. ``fitted``: truncated EM from there
-on the 9,000 training rows, ``--beta`` being the prior of the failures. One JSON line each;
-``excess`` is the negative log-likelihood of the held-out rows over that of the law, an upper bound
-of it beyond 16 latents, and ``seen`` the training rows that the rarest of the latents stands for.
+distribution and nothing estimated, so what they lack is the class's own. ``fitted``: truncated EM
+from there on the 9,000 training rows, ``--beta`` being the prior of the failures. One JSON line
+each; ``excess`` is the negative log-likelihood of the held-out rows over that of the distribution,
+an upper bound of it beyond 16 latents, and ``seen`` the training rows that the rarest of the
+latents stands for.
 
 What came out: exactly, 16 latents lack 1.68 nats, 37 lack 0.61, 72 lack 0.26 and 136 lack 0.21.
 Half a nat is within the class but asks for latents that five of the 9,000 rows show: fitted from
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 
 import torch
 from _bench import Lines, command_line, run
-from noisy_or_recovery import law
+from noisy_or_recovery import true_log_likelihood
 from torch import Tensor
 
 from inference.base.progress import NoProgress
@@ -93,7 +94,7 @@ def fitted(
 
 def measure(args: argparse.Namespace) -> Lines:
     sample = load_noisy_or_sample("img_flip")
-    oracle = law(sample, sample.held_out)
+    oracle = true_log_likelihood(sample, sample.held_out)
     flips = torch.from_numpy(sample.flipped[: len(sample.held_out)])  # type: ignore[index]
 
     def figures(

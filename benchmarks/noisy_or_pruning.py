@@ -5,8 +5,8 @@ that the thresholds of Buhai et al. (2020) keep, as they stand; the same with do
 refitted (``filter_merge_refit``); and what is left when the search by description length begins
 there (``fit(..., GrowAndPrune(), init=fit)``, which may add latents too). Of each the number of
 latents, how many are none of the truth's, how many of the truth's are missed, and ``excess``: the
-negative log-likelihood a held-out row over that of the law. One JSON line a network. Run: ``python
-benchmarks/noisy_or_pruning.py [--quick]`` (some two minutes).
+negative log-likelihood a held-out row over that of the distribution. One JSON line a network. Run:
+``python benchmarks/noisy_or_pruning.py [--quick]`` (some two minutes).
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ def figures(
 ) -> dict[str, object]:
     found = recovery(result.params, truth)
     latents = result.model.num_latents  # type: ignore[attr-defined]
-    law = log_likelihood_rows(
+    true_log_likelihood = log_likelihood_rows(
         NoisyOr(held_out.shape[1], len(truth["prior"])).causes(), held_out, truth
     )
     line = {"what": what, "latents": latents, "superfluous": latents - found.num_recovered}
     line |= {"missed": found.num_true - found.num_recovered}
-    line |= {"excess": round(float((law - result.log_likelihood_rows(held_out)).mean()), 4)}
+    line |= {
+        "excess": round(
+            float((true_log_likelihood - result.log_likelihood_rows(held_out)).mean()), 4
+        )
+    }
     return line | {"seconds": round(seconds, 1)}
 
 

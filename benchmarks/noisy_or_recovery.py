@@ -4,7 +4,7 @@ published samples.
 Independent ``fit`` calls (seeds 0, 1, ...) on the 9,000 training rows with a limit on the number of
 latents well above the truth; the number itself is the engine's. One JSON line a fit, then one a
 data set. ``excess`` is the held-out negative log-likelihood (exact up to 16 used latents, an upper
-bound of it beyond) less that of the generating law on the same 1,000 rows.
+bound of it beyond) less that of the generating distribution on the same 1,000 rows.
 
 Needs the published samples: ``PPL_MODELS_DATA=folder python benchmarks/noisy_or_recovery.py --sets
 img plnt --replicates 20``.
@@ -28,8 +28,8 @@ from ppl_models.datasets.noisy_or import NoisyOrSample, load_noisy_or_sample
 SETS = ("img", "plnt", "unif", "con8", "con24", "img_flip", "img_unif")
 
 
-def law(sample: NoisyOrSample, items: torch.Tensor) -> torch.Tensor:
-    """Log-likelihood of rows under the law that made them."""
+def true_log_likelihood(sample: NoisyOrSample, items: torch.Tensor) -> torch.Tensor:
+    """Log-likelihood of rows under the distribution that made them."""
     params = sample.generator
     model = NoisyOr(sample.items.shape[1], len(params["prior"]))
 
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> Lines:
     )
     for name in args.sets:
         sample = load_noisy_or_sample(name)
-        oracle = -float(law(sample, sample.held_out).mean())
+        oracle = -float(true_log_likelihood(sample, sample.held_out).mean())
         found, excesses, seconds = [], [], []
         fits = values_of(
             args,

@@ -1,12 +1,13 @@
 """Sparse coding on pairs of columns 5 and 10 degrees apart, beside table 5 of Buhai et al. (2020):
 JSON lines.
 
-``fit`` with no method on the published dictionaries (drawn ones of the same law where the file is
-not at hand), without noise and with it; how often decoders find the true support at the true
-dictionary; and the paper's alternating minimisation from its own start (``--paper``), all restarts
-as one batch. The rows of the paper lie in 24 dims, so its run is made in rotated coordinates that
-hold those dims and the columns' parts outside: the same iterates, up to rotation, at half the cost.
-``--step`` and ``--batch`` may be larger than the paper's 0.1 and 20; step times number of updates
+``fit`` with no method on the published dictionaries (drawn ones of the same distribution where the
+file is not at hand), without noise and with it; how often decoders find the true support at the
+true dictionary; and the paper's alternating minimisation from its own start (``--paper``), all
+restarts as one batch. The rows of the paper lie in 24 dims, so its run is made in rotated
+coordinates that hold those dims and the columns' parts outside: the same iterates, up to rotation,
+at half the cost. ``--step`` and ``--batch`` may be larger than the paper's 0.1 and 20; step times
+number of updates
 is what its 2,000 epochs come to, 90,000. Run: ``python benchmarks/sparse_coding.py [--paper]
 [--restarts 20] [--columns 24 48] [--angles 5 10]``.
 """

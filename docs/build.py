@@ -35,7 +35,7 @@ FACES = [
 SECTIONS = {
     "guide": ("Guide", "From the first fit to the last doubt.",
               ["chooser", "glossary", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
-    "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers"]),
+    "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers", "beside_others"]),
     "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
 }  # fmt: skip
 FIRST = {  # the names that a user needs first, by what one does with them
@@ -123,6 +123,21 @@ def result_tables(folder: Path) -> str:
     return "\n".join(["", "## What was measured here", "", *out]) if out else ""
 
 
+def beside_others(file: Path) -> str:
+    """The table of peers: rows that reach less first, then by the ratio of the seconds."""
+    if not file.exists():
+        return ""
+    lines = [line for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()) if "skipped" not in line]
+    lines.sort(key=lambda line: (line["verdict"] != "ours worse", -line["ratio"]))
+    rows = [
+        f"| {line['job']} | {line['data']} | {line['peer']} {line['peer_version']} | {line['measure']} | {line['ours']:,.1f} | {line['theirs']:,.1f} | {line['verdict']} "
+        f"| {line['ours_s']:g} | {line['theirs_s']:g} | {line['ratio']:g} |"
+        for line in lines
+    ]
+    head = "| Fit | Data | Peer | Measure | Ours reached | Theirs | Verdict | Ours, s | Theirs, s | Ratio |\n|---|---|---|---|---|---|---|---|---|---|\n"
+    return f"\n## The table\n\n{head}" + "\n".join(rows) + "\n"
+
+
 def executed(page: Path, folder: Path) -> str | None:
     """A notebook with what its cells gave when the tests ran it, as JSON; None where they did not, or where its text has changed since."""
     import jupytext
@@ -156,6 +171,7 @@ def pages(ran: Path | None = None) -> dict[str, str]:
     out |= api_pages()
     out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
+    out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
         sorted(Path(path).stem for path in out if path.startswith("notebooks/"))

@@ -10,12 +10,12 @@ from ppl_models.attribute_groups import AttributeGroups as AttributeGroups
 from ppl_models.continuous_options import ContinuousOptionsHMM as ContinuousOptionsHMM
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder as DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr as DeepNoisyOr
-from ppl_models.descriptions.attribute_law import Independent as Independent
+from ppl_models.descriptions.attribute_distribution import Independent as Independent
 from ppl_models.descriptions.covariates import Covariates as Covariates
 from ppl_models.descriptions.dag import Dag as Dag
 from ppl_models.descriptions.higher_order import HigherOrder as HigherOrder
 from ppl_models.descriptions.profile_table import Hierarchy as Hierarchy, Saturated as Saturated
-from ppl_models.descriptions.row_laws import (
+from ppl_models.descriptions.row_distributions import (
     MultivariateNormal as MultivariateNormal,
     MultivariateT as MultivariateT,
     SkewNormal as SkewNormal,

@@ -191,7 +191,7 @@ class AttributeGroups:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
-        own, roots = self.of_versions().site_dims, self.model.root_law().sites()
+        own, roots = self.of_versions().site_dims, self.model.root_layer().sites()
         return {name: ("group", *dims) if name in roots else dims for name, dims in own.items()} | {
             "items": ("column",)
         }
@@ -281,8 +281,8 @@ class AttributeGroups:
         """Generative program; ``data`` (N, J + 1), or None to draw of each group in turn."""
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
         own = self.of_versions()
-        root, layer = own.root_law(), own.layers()[0]
-        law = {
+        root, layer = own.root_layer(), own.layers()[0]
+        root_params = {
             name: pyro.sample(name, prior.expand([len(self.groups)]).to_event(1))
             for name, prior in root.priors(zero).items()
         }
@@ -300,7 +300,7 @@ class AttributeGroups:
             items, group = self.split(data)
         batch = len(group)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            of_rows = {name: Vindex(value)[..., group, :] for name, value in law.items()}
+            of_rows = {name: Vindex(value)[..., group, :] for name, value in root_params.items()}
             attributes = pyro.sample(
                 layer.parent, root.distribution(of_rows), infer={"enumerate": "parallel"}
             )

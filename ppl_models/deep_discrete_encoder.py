@@ -32,6 +32,7 @@ from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.monotone import MonotoneLoadings
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
 from ppl_models.parts.validation import (
     check_flag,
@@ -342,7 +343,9 @@ class DeepDiscreteEncoder:
             out.append(own if graph is None else replace(own, graph=own.by_child(graph)))
         return tuple(out)
 
-    def root_law(self) -> RootLayer | CovariateRoot:
+    root_law = Renamed("root_layer")
+
+    def root_layer(self) -> RootLayer | CovariateRoot:
         """Distribution of the deepest layer."""
         latent, size = f"latents_{len(self.latent_sizes)}", self.latent_sizes[-1]
         if self._given is None:

@@ -133,8 +133,8 @@ class FactorAnalysis:
         scales = pyro.sample("scales", Flat(low, high).expand([self.num_items]).to_event(1))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            law = dist.Normal(zero, zero + 1).expand([self.num_components]).to_event(1)
-            activities = pyro.sample("activities", law)
+            distribution = dist.Normal(zero, zero + 1).expand([self.num_components]).to_event(1)
+            activities = pyro.sample("activities", distribution)
             means = (activities.unsqueeze(-2) @ signatures).squeeze(-2) + intercepts
             return pyro.sample(
                 "items",

@@ -15,14 +15,15 @@ from ppl_models.data.tables import check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
+    distribution_given,
     draw_components,
-    law_given,
     num_own_dims,
 )
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.descriptions.row_laws import RowLaw, wider_laws
+from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
     check_number,
@@ -31,7 +32,7 @@ from ppl_models.parts.validation import (
     numbers_like,
     plain_fields,
 )
-from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_law
+from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_distribution
 
 INITIAL = ("free", "stationary", "uniform")
 
@@ -92,7 +93,7 @@ class HiddenMarkov:
     """
 
     num_states: int
-    emission: ResponseFamily | RowLaw = Normal()
+    emission: ResponseFamily | RowDistribution = Normal()
     num_items: int = 1
     initial: str | tuple[float, ...] = "free"
     allowed: tuple[tuple[bool, ...], ...] | None = None
@@ -108,7 +109,7 @@ class HiddenMarkov:
         plain_fields(self)
         for name in ("num_states", "num_items", "num_steps"):
             check_size(owner, name, getattr(self, name))
-        if not isinstance(self.emission, ResponseFamily | RowLaw):
+        if not isinstance(self.emission, ResponseFamily | RowDistribution):
             hint = " (the class itself; add parentheses)" if isinstance(self.emission, type) else ""
             raise ValueError(
                 f"{owner}: emission must be a response family or a distribution of whole rows"
@@ -209,9 +210,11 @@ class HiddenMarkov:
         """Number of states, the components whose number is selected."""
         return self.num_states
 
-    def laws(self) -> tuple[HiddenMarkov, ...]:
+    laws = Renamed("candidate_distributions")
+
+    def candidate_distributions(self) -> tuple[HiddenMarkov, ...]:
         """Candidate distributions of a row for order selection, each nested in the next."""
-        candidates = wider_laws(self.emission, self.num_items)
+        candidates = wider_distributions(self.emission, self.num_items)
         return tuple(replace(self, emission=emission) for emission in candidates)
 
     @property
@@ -231,7 +234,9 @@ class HiddenMarkov:
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)
         if for_fit and self.bound is not None:
             check_reach(packed[inside_of(packed)], names, self._family, self.bound, OWN_BOUND)
-        if isinstance(self.emission, RowLaw) and bool((seen.any(-1) & ~seen.all(-1)).any()):
+        if isinstance(self.emission, RowDistribution) and bool(
+            (seen.any(-1) & ~seen.all(-1)).any()
+        ):
             row, step, column = (
                 int(i)
                 for i in (
@@ -250,7 +255,7 @@ class HiddenMarkov:
                 f"data: at least num_states = {self.num_states} steps with entries were expected,"
                 f" got {num_rows}"
             )
-        if for_fit and isinstance(self.emission, RowLaw):
+        if for_fit and isinstance(self.emission, RowDistribution):
             self.emission.check_rows(num_rows, self.num_items, self.num_states, "emission")
         return packed, names
 
@@ -278,10 +283,10 @@ class HiddenMarkov:
                 AllowedMoves(concentration, torch.tensor(self.allowed, device=zero.device)),
             )
         if initial is None:
-            initial = stationary_law(transitions)
+            initial = stationary_distribution(transitions)
         about = self.hidden_chain().emission
         own = draw_components(about, zero)
-        emission = law_given(
+        emission = distribution_given(
             about,
             {name: value.unsqueeze(-1 - num_own_dims(about, name)) for name, value in own.items()},
         )  # a dim for the step

@@ -408,10 +408,10 @@ class InClassNet:
             params[name] = pyro.sample(name, Statistic(value, support))
         known = even[0] if isinstance(self.weights, str) else torch.tensor(self.weights, **kind)
         if self.weights == "free":
-            law = dist.Dirichlet(torch.ones_like(even[0]))
+            distribution = dist.Dirichlet(torch.ones_like(even[0]))
         else:
-            law = Statistic(known, constraints.simplex)
-        weights = pyro.sample("weights", law)
+            distribution = Statistic(known, constraints.simplex)
+        weights = pyro.sample("weights", distribution)
         for group in about.groups:
             for site, shape in group.shapes.items():
                 scale = torch.full(shape, self.prior_scale, **kind)

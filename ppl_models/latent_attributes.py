@@ -22,7 +22,11 @@ from ppl_models.deep_discrete_encoder import (
     loadings_prior,
     thresholds_prior,
 )
-from ppl_models.descriptions.attribute_law import AttributeLaw, AttributeRoot, Independent
+from ppl_models.descriptions.attribute_distribution import (
+    AttributeDistribution,
+    AttributeRoot,
+    Independent,
+)
 from ppl_models.descriptions.covariate_root import AttributesGivenCovariates
 from ppl_models.descriptions.covariates import Covariates, covariates_given
 from ppl_models.descriptions.dag import Dag
@@ -44,6 +48,7 @@ from ppl_models.parts.measurement import (
 )
 from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -227,7 +232,7 @@ class LatentAttributeModel:
     q_matrix: Any = None
     response: ResponseFamily = Bernoulli()
     items: Any = "additive"
-    root: AttributeLaw = Saturated()
+    root: AttributeDistribution = Saturated()
     num_attributes: int | None = None
     num_items: int | None = None
     penalty: Penalty | ToBeChosen | None = ToBeChosen()
@@ -268,8 +273,10 @@ class LatentAttributeModel:
         if self.bound is not None:
             check_number(OWNER, "bound", self.bound, "be positive and finite, or None", above=0)
         if isinstance(self.root, type) or not hasattr(self.root, "root"):
-            laws = "Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges)"
-            raise ValueError(f"{OWNER}: root must be {laws}, got {self.root!r}")
+            distributions = (
+                "Saturated(), Independent(), HigherOrder(), Hierarchy(pairs) or Dag(edges)"
+            )
+            raise ValueError(f"{OWNER}: root must be {distributions}, got {self.root!r}")
         self._take_rules()
         if self.q_estimated and self.q_matrix is None:
             raise ValueError(
@@ -280,7 +287,7 @@ class LatentAttributeModel:
                 f"{OWNER}: root={self.root!r} speaks of certain attributes, and without a q_matrix"
                 " none has a name; give q_matrix, or root=Saturated()"
             )
-        self.root_law()
+        self.root_layer()
         self.layers()
 
     def _check_open(self) -> None:
@@ -434,7 +441,7 @@ class LatentAttributeModel:
     def _layout(self) -> Layout | None:
         if self.q_matrix is None:
             return None
-        profiles = self.root_law().profiles
+        profiles = self.root_layer().profiles
         return layout_of_items(self.rules, self.q_matrix, f"{OWNER}: q_matrix", profiles)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
@@ -504,7 +511,9 @@ class LatentAttributeModel:
             uses[torch.tensor(items).unsqueeze(-1), singles] = True
         return tuple(out), uses
 
-    def root_law(self) -> AttributeRoot:
+    root_law = Renamed("root_layer")
+
+    def root_layer(self) -> AttributeRoot:
         """Distribution of the attributes for engines."""
         if self._given is not None:
             return AttributesGivenCovariates(
@@ -533,13 +542,13 @@ class LatentAttributeModel:
         num_dispersed = self.response.num_dispersed(num_items)
         if num_dispersed:
             dims["dispersion"] = ("item" if num_dispersed == num_items else "dispersed_item",)
-        return dims | self.root_law().dims
+        return dims | self.root_layer().dims
 
     @property
     def entry_names(self) -> dict[str, tuple[str, ...]]:
         """Names of the entries along the dims that have names of their own."""
         attributes = self.attribute_names or tuple(str(k) for k in range(self._sizes[1]))
-        names = {"attribute": attributes, **self.root_law().entry_names(attributes)}
+        names = {"attribute": attributes, **self.root_layer().entry_names(attributes)}
         layout = self._layout()
         if layout is not None:
             if layout.disjunctive is None:
@@ -714,8 +723,8 @@ class LatentAttributeModel:
         given, num_items = self._given, self._sizes[0]
         columns = None if given is None else given.columns(OWNER, data, num_items)
         zero = torch.tensor(0.0, **numbers_like(OWNER, data, num_rows))
-        root, (layer,) = self.root_law(), self.layers()
-        law = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
+        root, (layer,) = self.root_layer(), self.layers()
+        root_params = {name: pyro.sample(name, prior) for name, prior in root.priors(zero).items()}
         loadings = pyro.sample(layer.loadings, loadings_prior(layer, zero))
         intercepts = pyro.sample(layer.intercepts, intercepts_prior(layer, loadings))
         floors, made_of = layer.coefficients(intercepts, loadings)
@@ -731,9 +740,9 @@ class LatentAttributeModel:
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             if given is None or columns is None:
-                each = root.distribution(law)
+                each = root.distribution(root_params)
             else:
-                each = BinaryVector(given.odds(columns, law["coefficients"]))
+                each = BinaryVector(given.odds(columns, root_params["coefficients"]))
             attributes = pyro.sample(layer.parent, each, infer={"enumerate": "parallel"})
             predictor = LinearPredictor(layer.features(attributes), made_of, floors)
             eta = self.response.whole(predictor.tensor(), thresholds) if layer.tabled else predictor

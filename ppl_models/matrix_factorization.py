@@ -16,6 +16,7 @@ from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, Poisson
 from ppl_models.parts.validation import (
     check_flag,
@@ -167,11 +168,13 @@ class PoissonFactorization:
             self.bound,
         )
 
-    def laws(self) -> tuple[Any, ...]:
+    laws = Renamed("candidate_distributions")
+
+    def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for order selection; with informative priors this one alone."""
         if self.concentration != 1 or self.activity_prior is not None:
             return (self,)
-        return laws_of_counts(self.num_items, self.num_components, self.bound)
+        return count_distributions(self.num_items, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Any, tuple[str, ...]]:
         """Data as a tensor (N, J) of counts without empty rows, and the item names.
@@ -199,7 +202,7 @@ class PoissonFactorization:
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)
 
 
-def laws_of_counts(num_items: int, num_components: int, bound: float) -> tuple[Any, ...]:
+def count_distributions(num_items: int, num_components: int, bound: float) -> tuple[Any, ...]:
     """Factorizations of counts with flat priors: Poisson, and two that contain it."""
     dispersed = (
         NegativeBinomialFactorization(num_items, num_components, bound, kind) for kind in VARIANCES
@@ -260,9 +263,11 @@ class NegativeBinomialFactorization:
             self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
 
-    def laws(self) -> tuple[Any, ...]:
+    laws = Renamed("candidate_distributions")
+
+    def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for the choice of the number of components."""
-        return laws_of_counts(self.num_items, self.num_components, self.bound)
+        return count_distributions(self.num_items, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As :meth:`PoissonFactorization.check_data`."""
@@ -289,12 +294,14 @@ class NegativeBinomialFactorization:
             rates = (activities.unsqueeze(-2) @ signatures).squeeze(-2).clamp(min=RATE_FLOOR)
             size = dispersion.reciprocal().expand(rates.shape)
             if self.variance == "quadratic":
-                law = dist.GammaPoisson(size, size / rates)
+                distribution = dist.GammaPoisson(size, size / rates)
             else:
-                law = dist.GammaPoisson(rates * size, size)
+                distribution = dist.GammaPoisson(rates * size, size)
             if data is None:
-                return pyro.sample("items", law.to_event(1))
-            return pyro.sample("items", law.mask(~data.isnan()).to_event(1), obs=data.nan_to_num())
+                return pyro.sample("items", distribution.to_event(1))
+            return pyro.sample(
+                "items", distribution.mask(~data.isnan()).to_event(1), obs=data.nan_to_num()
+            )
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,19 @@ from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
     component_dims,
+    distribution_given,
     draw_components,
-    law_given,
     num_own_dims,
 )
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
-from ppl_models.descriptions.row_laws import MultivariateNormal, RowLaw, wider_laws
+from ppl_models.descriptions.row_distributions import (
+    MultivariateNormal,
+    RowDistribution,
+    wider_distributions,
+)
 from ppl_models.descriptions.units import OWN_BOUND, Units
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
@@ -106,7 +111,7 @@ class Mixture:
     """
 
     num_components: int
-    component: ResponseFamily | RowLaw = Normal()
+    component: ResponseFamily | RowDistribution = Normal()
     num_items: int = 1
     concentration: float = 1.001
     bound: float | None = None
@@ -118,7 +123,7 @@ class Mixture:
         plain_fields(self)
         for name in ("num_components", "num_items"):
             check_size("Mixture", name, getattr(self, name))
-        if not isinstance(self.component, ResponseFamily | RowLaw):
+        if not isinstance(self.component, ResponseFamily | RowDistribution):
             raise ValueError(
                 "Mixture: component must be a response family such as Normal(), Poisson(),"
                 " Bernoulli() or Categorical.from_frame(data), MultivariateNormal(),"
@@ -152,9 +157,11 @@ class Mixture:
             self._given,
         )
 
-    def laws(self) -> tuple[Mixture, ...]:
+    laws = Renamed("candidate_distributions")
+
+    def candidate_distributions(self) -> tuple[Mixture, ...]:
         """Candidate distributions for order selection, each nested in the next."""
-        candidates = wider_laws(self.component, self.num_items)
+        candidates = wider_distributions(self.component, self.num_items)
         return tuple(replace(self, component=component) for component in candidates)
 
     @property
@@ -189,12 +196,12 @@ class Mixture:
         table, names = as_items(data, self.num_items, self._family, for_fit)
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
-        if for_fit and isinstance(self.component, RowLaw):
+        if for_fit and isinstance(self.component, RowDistribution):
             self.component.check_rows(len(table), self.num_items, self.num_components, "component")
         if isinstance(self.component, MultivariateNormal):
             if for_fit and table.isnan().any():
                 _check_pairs(table, names)
-        elif isinstance(self.component, RowLaw) and table.isnan().any():
+        elif isinstance(self.component, RowDistribution) and table.isnan().any():
             row, column = (int(i) for i in table.isnan().nonzero()[0])
             raise ValueError(
                 f"data: {type(self.component).__name__} components need complete rows, but"
@@ -217,19 +224,19 @@ class Mixture:
         kind = numbers_like("Mixture", data, num_rows)
         zero = torch.zeros((), **kind)
         about = self.components()
-        law, items = (
+        classes, items = (
             self._assignments(zero, data),
             data if data is None else data[..., : self.num_items],
         )
         own = draw_components(about, zero)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            c = pyro.sample("assignments", law, infer={"enumerate": "parallel"})
+            c = pyro.sample("assignments", classes, infer={"enumerate": "parallel"})
             picked = {
                 name: Vindex(value)[(..., c, *(slice(None),) * (num_own_dims(about, name) - 1))]
                 for name, value in own.items()
             }
-            return pyro.sample("items", law_given(about, picked), obs=items)
+            return pyro.sample("items", distribution_given(about, picked), obs=items)
 
     def _assignments(self, zero: Tensor, data: Tensor | None) -> Any:
         """Distribution of the components of the rows."""

@@ -108,8 +108,10 @@ class UsageFactorization:
             usage = pyro.sample(
                 "usage", BinaryVector(torch.logit(proportions)), infer={"enumerate": "parallel"}
             )
-            law = dist.Gamma((zero + self.shape).expand(amounts.shape), self.shape / amounts)
-            activities = pyro.sample("activities", law.to_event(1))
+            distribution = dist.Gamma(
+                (zero + self.shape).expand(amounts.shape), self.shape / amounts
+            )
+            activities = pyro.sample("activities", distribution.to_event(1))
             rates = ((usage * activities).unsqueeze(-2) @ signatures).squeeze(-2)
             rates = rates.clamp(min=RATE_FLOOR)
             return pyro.sample("items", ItemResponse(Poisson(), rates.log()), obs=data)

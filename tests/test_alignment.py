@@ -20,7 +20,7 @@ from ppl_models.datasets import strict_design
 def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
     sizes = SIZES[2]
     layers, root = describe(sizes)
-    model = SimpleNamespace(layers=lambda: tuple(layers), root_law=lambda: root)
+    model = SimpleNamespace(layers=lambda: tuple(layers), root_layer=lambda: root)
     generator = torch.Generator().manual_seed(5)
     truth = draw_params(sizes, generator) | {"dispersion": torch.ones(2, dtype=torch.float64)}
     permutations, flips = draw_relabelling(sizes, generator)
@@ -52,7 +52,7 @@ def test_fits_on_different_estimated_graphs_are_aligned_under_every_order() -> N
     truth, x = strict_design(2, Normal()), data_of(Normal(), 400)
     first = fit(DeepDiscreteEncoder(18, (6, 2), Normal()), x)
     order = {"latents_1": torch.tensor([3, 0, 5, 1, 2, 4]), "latents_2": torch.tensor([1, 0])}
-    layers, root = first.model.layers(), first.model.root_law()
+    layers, root = first.model.layers(), first.model.root_layer()
     moved = relabel(first.params, layers, root, order, {})
     graphs = [(moved[layer.loadings] != 0).clone() for layer in layers]
     graphs[0][0, :] = True  # a graph with edges more

@@ -13,7 +13,7 @@ from inference.predictive import PredictiveCheck
 from inference.report.predictive_words import departures_in_words, remedy_of
 
 NAMES = ["a", "b", "c", "d"]
-LAWS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "normal": lambda rng: rng.normal(size=(21, 150, 4)),
     "heavy tails": lambda rng: rng.standard_t(4, size=(21, 150, 4)),
     "rare": lambda rng: (rng.random((21, 150, 4)) < [0.003, 0.02, 0.3, 0.5]).astype(float),
@@ -29,10 +29,10 @@ def check_of(drawn: np.ndarray) -> PredictiveCheck:
     )
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_data_like_the_simulations_rarely_stand_out(law: str) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_data_like_the_simulations_rarely_stand_out(distribution: str) -> None:
     rng = np.random.default_rng(0)
-    found = [bool(check_of(LAWS[law](rng)).departures()) for _ in range(30)]
+    found = [bool(check_of(DISTRIBUTIONS[distribution](rng)).departures()) for _ in range(30)]
     assert np.mean(found) < 0.12
 
 

@@ -50,7 +50,7 @@ def regression(covariates):
 
 
 def normal(data):
-    """A sample of a Normal law, its variance on the log scale."""
+    """A sample of a Normal distribution, its variance on the log scale."""
     mean = pyro.sample("mean", dist.Normal(torch.zeros(()).double(), 1000.0))
     variance = pyro.sample("variance", dist.LogNormal(torch.zeros(()).double(), 100.0))
     with pyro.plate("units", len(data)):
@@ -122,7 +122,9 @@ def test_normal_sample_has_the_textbook_errors_on_the_log_scale():
 
 
 @pytest.mark.parametrize("response", [Normal(), LogNormal()], ids=lambda own: type(own).__name__)
-def test_few_rows_of_one_normal_law_have_the_intervals_of_student_and_of_chi_square(response):
+def test_few_rows_of_one_normal_distribution_have_the_intervals_of_student_and_of_chi_square(
+    response,
+):
     """Failed before: normal intervals, too narrow by a fifth at twelve rows."""
     x = np.random.default_rng(0).normal([3.0, -1.0], [2.0, 0.3], size=(12, 2))
     data = x if type(response) is Normal else np.exp(x)
@@ -139,9 +141,9 @@ def test_few_rows_of_one_normal_law_have_the_intervals_of_student_and_of_chi_squ
     )
 
 
-def test_few_rows_of_one_normal_law_with_covariances_have_the_exact_intervals():
-    """Means by Student's t, diagonals of the precisions by the chi-square law of what regressions
-    on the other columns leave.
+def test_few_rows_of_one_normal_distribution_with_covariances_have_the_exact_intervals():
+    """Means by Student's t, diagonals of the precisions by the chi-square distribution of what
+    regressions on the other columns leave.
     """
     x = np.random.default_rng(0).normal(3, 2, size=(12, 3)) @ np.array(
         [[1.0, 0.5, 0.0], [0.0, 1.0, -0.4], [0.0, 0.0, 1.0]]
@@ -372,8 +374,8 @@ def test_separated_items_have_finite_intervals_from_the_prior():
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_no_data_determine_has_no_standard_error_however_bent_the_likelihood_is():
-    """Failed before: of 17 parameters the law has 16, and all 17 got errors, one of them from the
-    curve of the way that several take together.
+    """Failed before: of 17 parameters the distribution has 16, and all 17 got errors, one of them
+    from the curve of the way that several take together.
     """
     row = next(row for row in ZOO if row.name == "dina-Poisson-2-missing")
     data = simulated(row, 400, 5)

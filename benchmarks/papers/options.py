@@ -19,7 +19,7 @@ def random_options(
 ) -> dict[str, Tensor]:
     """A random options HMM: low-level rows Dirichlet(sharpness), options kept with probability
     ``stay`` and else redrawn by a uniform row, environment rows uniform; ``initial`` is the
-    stationary law.
+    stationary distribution.
     """
     generator = np.random.default_rng(seed)
     high = stay * np.eye(num_options) + (1 - stay) * generator.dirichlet(

@@ -24,6 +24,6 @@ def load_paired_dictionary(angle: int) -> Tensor:
     """
     if angle not in ANGLES:
         raise ValueError(f"load_paired_dictionary: angle must be one of {ANGLES}, got {angle!r}")
-    path = needed_file(FILE, "paired_dictionary() draws one of the same law")
+    path = needed_file(FILE, "paired_dictionary() draws one of the same distribution")
     with np.load(path, allow_pickle=False) as file:
         return torch.from_numpy(file[f"sparse_gamma{angle}_columns"])

@@ -270,9 +270,9 @@ def cells_of(noise: NoiseDraws) -> Cells:
 def plug_in(cells: Cells) -> np.ndarray:
     """Return the plug-in divergence of each component, (K,)."""
     share = (cells.weights / cells.weights.sum(-1, keepdim=True).clamp(min=1e-300)).numpy()
-    law = cells.log_law.numpy()
+    log_probabilities = cells.log_probabilities.numpy()
     logs = np.log(share, out=np.zeros_like(share), where=share > 0)
-    value: np.ndarray = np.where(share > 0, share * (logs - law), 0.0).sum(-1)
+    value: np.ndarray = np.where(share > 0, share * (logs - log_probabilities), 0.0).sum(-1)
     return value
 
 
@@ -284,9 +284,9 @@ def plug_in_null(
     Samples of each component's own distribution on the patterns seen, as large as its expected use.
     """
     rng = numpy_generator(generator)
-    law = cells.log_law.exp().numpy()
+    log_probabilities = cells.log_probabilities.exp().numpy()
     means, sds = [], []
-    for weights, p in zip(cells.weights.numpy(), law, strict=True):
+    for weights, p in zip(cells.weights.numpy(), log_probabilities, strict=True):
         n = max(1, round(float(weights.sum())))
         cell = np.append(p, max(0.0, 1 - p.sum()))
         counts = rng.multinomial(n, cell / cell.sum(), size=discrepancy.num_null)[:, : len(p)] / n

@@ -102,7 +102,7 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
         return None
     site = sites[0]
     if (
-        site.law != "Categorical"
+        site.distribution != "Categorical"
         or site.shape != rows
         or site.name not in program.row_latents
         or not site.num_values

@@ -26,11 +26,11 @@ class Cells:
 
     Args:
         weights: expected rows of each component in each distinct row pattern, (K, V).
-        log_law: log-probability of each pattern under each component, (K, V).
+        log_probabilities: log-probability of each pattern under each component, (K, V).
     """
 
     weights: Tensor
-    log_law: Tensor
+    log_probabilities: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ def _scores(
     y: np.ndarray,
     at_most: Tail,
     above: Tail,
-    laws: tuple[np.ndarray, ...],
+    tail_params: tuple[np.ndarray, ...],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Normal scores of counts, each by the tail that it lies in."""
@@ -172,9 +172,9 @@ def _scores(
         rng.random(y.shape),
         1e-300 * (1 + rng.random(y.shape)),
     )  # beyond: ranked at random, not tied
-    out, upper = np.empty(y.shape), y > laws[0]
+    out, upper = np.empty(y.shape), y > tail_params[0]
     for inside, tail, sign in ((~upper, at_most, 1.0), (upper, above, -1.0)):
-        count, own = y[inside], [law[inside] for law in laws]
+        count, own = y[inside], [param[inside] for param in tail_params]
         here, before = tail(count, *own), tail(np.maximum(count - 1, 0), *own)
         before = np.where(count > 0, before, 0.5 - 0.5 * sign)
         low, high = (before, here) if sign > 0 else (here, before)

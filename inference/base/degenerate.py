@@ -97,7 +97,7 @@ def useless_values(
     names = [
         s.name
         for s in sites
-        if s.law == "Categorical"
+        if s.distribution == "Categorical"
         and s.name in program.row_latents
         and s.shape == (num_rows,)
         and len(s.plates) == 1

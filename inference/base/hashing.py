@@ -28,6 +28,10 @@ from ppl_models.data.frames import is_frame
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 KNOWN = {"ppl_models", "inference", "pyro", "torch", "numpy", *sys.stdlib_module_names}
+MOVED = {  # modules that had another name in release 0.1.0, whose checkpoints still resume
+    "ppl_models.descriptions.attribute_distribution": "ppl_models.descriptions.attribute_law",
+    "ppl_models.descriptions.row_distributions": "ppl_models.descriptions.row_laws",
+}
 UNSAID = {  # of a class: what Python and dataclasses write of themselves
     "__dict__",
     "__weakref__",
@@ -264,7 +268,7 @@ class _Digest:
     # ---------------------------------------------------------------- code
 
     def _class(self, kind: type, where: str) -> None:
-        self.word("class", kind.__module__, kind.__qualname__)
+        self.word("class", MOVED.get(kind.__module__, kind.__module__), kind.__qualname__)
         if self.by_name(kind.__module__):
             return
         self._items("bases", kind.__bases__, where)

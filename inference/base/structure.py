@@ -201,7 +201,7 @@ class Structure:
             params: by site name, without leading dims, under the canonical labels.
         """
         if checks_data(self.model) and all(
-            site.law != "Categorical" for site in problem.program_of_one_row().sites
+            site.distribution != "Categorical" for site in problem.program_of_one_row().sites
         ):
             # a run on all rows draws their latents, which takes long where these have many values
             return ()

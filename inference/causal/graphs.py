@@ -23,7 +23,7 @@ from inference.causal.pdags import (
     members,
     order_of,
 )
-from ppl_models.descriptions.attribute_law import cycle_of
+from ppl_models.descriptions.attribute_distribution import cycle_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.reading import ROW_LAWS, names_of
+from inference.cli.reading import ROW_DISTRIBUTIONS, names_of
 from inference.cli.streaming import fit_blocks, numbered
 from ppl_models.data.items import CATEGORIES, FAMILIES, ORDERED, RESPONSES
 
@@ -94,7 +94,7 @@ TYPES = {
     "texts": list[str], "paths": list[Path],
 }  # fmt: skip
 NAMES = {
-    "families": ", ".join((*FAMILIES, *ROW_LAWS)),
+    "families": ", ".join((*FAMILIES, *ROW_DISTRIBUTIONS)),
     "item_families": ", ".join((*RESPONSES, *ORDERED, CATEGORIES)),
 }  # filled in where a help has them in braces
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from inference.base.streaming.row_blocks import RowBlocks
     from inference.fitting.result import Fit
-    from ppl_models.descriptions.attribute_law import AttributeLaw
+    from ppl_models.descriptions.attribute_distribution import AttributeDistribution
 
 # of rows whose items hang on layers of latents
 ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
@@ -99,7 +99,7 @@ def _fit_rows(
     """
     from inference.structures.layers.choose_penalty import is_open
 
-    def law_of(distribution: Any, frame: pd.DataFrame) -> Any:
+    def for_frame(distribution: Any, frame: pd.DataFrame) -> Any:
         return distribution(frame) if callable(distribution) else distribution
 
     by_rows = call.covariates is not None and not why
@@ -107,19 +107,19 @@ def _fit_rows(
     blocks = open_source(call.data, call.columns, call.block_rows, why)
     if blocks is not None:
         scan = scan_columns(blocks, call.seed)
-        seen, law = read(None, scan.frame)
-        model = build(seen, law_of(law, seen), None)
+        seen, distribution = read(None, scan.frame)
+        model = build(seen, for_frame(distribution, seen), None)
         if goes_in_blocks(model, seen, call.block_rows):
-            for name in scan.counting if callable(law) else ():
+            for name in scan.counting if callable(distribution) else ():
                 warn(f"column {name!r} {COUNTS}")
             say_blocks(blocks, chosen if is_open(model) else "")
             deliver(run(model, blocks, call, init), blocks, call.out, shape)
             return
     given = read_covariates(call.data, call.covariates)
-    frame, law = read(item_columns(call.data, call.columns, given), None)
+    frame, distribution = read(item_columns(call.data, call.columns, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
-    component = law_of(law, frame)
-    for name in counting_columns(frame) if callable(law) else ():
+    component = for_frame(distribution, frame)
+    for name in counting_columns(frame) if callable(distribution) else ():
         warn(f"column {name!r} {COUNTS}")
     rows, covariates = joined(frame, given)
     result = fit_rows(build(frame, component, covariates), rows, call, init)
@@ -209,21 +209,26 @@ def fit_pmf(call: Call) -> None:
     )
     from ppl_models.usage_factorization import UsageFactorization
 
-    if call.usage and call.law != "poisson":
+    if call.law is not None:
+        warn("--law is deprecated: write --distribution; the next version has that name alone")
+        call.distribution = call.law
+    if call.usage and call.distribution != "poisson":
         raise ValueError(
-            f"--usage: signatures may be absent from Poisson counts only, and --law {call.law}"
-            " was asked for; leave one of them out"
+            "--usage: signatures may be absent from Poisson counts only, and --distribution"
+            f" {call.distribution} was asked for; leave one of them out"
         )
     seen, blocks = _numbers(call, "--usage wants its rows in memory" if call.usage else "")
     sizes = (seen.shape[1], call.components)
     if call.usage:
         model: Any = UsageFactorization(*sizes)
-    elif call.law == "poisson":
+    elif call.distribution == "poisson":
         model = PoissonFactorization(*sizes)
-    elif call.law.startswith("nb-"):
-        model = NegativeBinomialFactorization(*sizes, variance=call.law.removeprefix("nb-"))
+    elif call.distribution.startswith("nb-"):
+        model = NegativeBinomialFactorization(
+            *sizes, variance=call.distribution.removeprefix("nb-")
+        )
     else:
-        model = GaussianFactorization(*sizes, nonnegative=call.law == "normal-nonnegative")
+        model = GaussianFactorization(*sizes, nonnegative=call.distribution == "normal-nonnegative")
     if blocks is not None:
         say_blocks(blocks)
     rows = seen if blocks is None else blocks
@@ -273,7 +278,7 @@ def fit_attributes(call: Call) -> None:
 
 
 def _attribute_model(
-    call: Call, frame: pd.DataFrame, root: AttributeLaw, family: Any, covariates: Any
+    call: Call, frame: pd.DataFrame, root: AttributeDistribution, family: Any, covariates: Any
 ) -> Any:
     from ppl_models.latent_attributes import LatentAttributeModel
 
@@ -374,11 +379,11 @@ def rules_of(text: str, num_items: int) -> str | list[str]:
     return rules
 
 
-def root_of(text: str) -> AttributeLaw:
+def root_of(text: str) -> AttributeDistribution:
     """Distribution of the attributes that ``--root`` names."""
     import ppl_models
 
-    plain: dict[str, AttributeLaw] = {
+    plain: dict[str, AttributeDistribution] = {
         "saturated": ppl_models.Saturated(),
         "independent": ppl_models.Independent(),
         "higher-order": ppl_models.HigherOrder(),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ppl_models.descriptions.covariates import Covariates
     from ppl_models.parts.responses import ResponseFamily
 
-ROW_LAWS = {
+ROW_DISTRIBUTIONS = {
     "multivariate-normal": "MultivariateNormal",
     "multivariate-t": "MultivariateT",
     "skew-normal": "SkewNormal",
@@ -329,15 +329,15 @@ def read_as_asked(
 
 def component_of(response: str | None, frame: pd.DataFrame) -> Any:
     """Distribution of the columns, said where it was not asked for."""
-    from ppl_models.descriptions import row_laws
+    from ppl_models.descriptions import row_distributions
 
     families = asked_of(response)
     if response == CATEGORIES:
         return family_of(frame, [CATEGORIES] * frame.shape[1])
-    if response in ROW_LAWS:
-        return getattr(row_laws, ROW_LAWS[response])()
+    if response in ROW_DISTRIBUTIONS:
+        return getattr(row_distributions, ROW_DISTRIBUTIONS[response])()
     if response is not None and families is None:
-        return response_of(response, (CATEGORIES, *ROW_LAWS))
+        return response_of(response, (CATEGORIES, *ROW_DISTRIBUTIONS))
     return _family(frame, families or {})
 
 

@@ -342,7 +342,7 @@ def causal(call: Call) -> None:
     ):
         raise ValueError(
             f"{folder}: the attributes of this fit follow a structured distribution"
-            f" ({root.law}), so a graph found in it would only repeat what that distribution"
+            f" ({root.equation}), so a graph found in it would only repeat what that distribution"
             " assumes;"
             " fit again with --root saturated, and then ask for the graph"
         )

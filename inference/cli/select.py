@@ -126,7 +126,11 @@ def select_pmf(call: Call) -> None:
                 if answer.word != "grid too short":
                     break
             assert answer is not None
-            fits = {n: fit for (law, n), fit in answer.fits.items() if law == answer.law}
+            fits = {
+                n: fit
+                for (distribution, n), fit in answer.fits.items()
+                if distribution == answer.distribution
+            }
         else:
             fits = fit_grid(
                 lambda n: family(frame.shape[1], n),
@@ -147,7 +151,7 @@ def select_pmf(call: Call) -> None:
         _keep(fits[chosen], out)
         write_csv(table, out / "criteria.csv", index_label="criterion")
         if answer is not None:
-            write_csv(answer.table.reset_index(), out / "laws.csv")
+            write_csv(answer.table.reset_index(), out / "distributions.csv")
         if result is None:
             result = acdc(fits, frame, min_share=call.min_share, seed=call.seed)
             table = compare_criteria(fits, frame, result)
@@ -237,7 +241,7 @@ def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int]
 
 def _record(answer: HowMany) -> dict[str, Any]:
     """Answer of the rule as a file holds it."""
-    names = "word law interval reasons misfit contradicted verdict"
+    names = "word distribution interval reasons misfit contradicted verdict"
     values = {name: getattr(answer, name) for name in names.split()}
     climb = answer.climb
     return (
@@ -264,15 +268,15 @@ def select_mixture(call: Call) -> None:
     _check_values(call)
     if call.values is not None:
         frame = read_frame(call.data, call.columns, can_choose=True)
-        law = _law(call.values, frame, True)
+        distribution = _distribution(call.values, frame, True)
     else:
         frame = read_as_asked(call.data, call.columns, call.response)
-        law = component_of(call.response, frame)
-        if call.response is None and type(law) is Normal:  # measurements vary together
-            law = _law("real", frame, True)
+        distribution = component_of(call.response, frame)
+        if call.response is None and type(distribution) is Normal:  # measurements vary together
+            distribution = _distribution("real", frame, True)
     for name in counting_columns(frame):
         warn(f"column {name!r} {COUNTS}")
-    chosen = _select(call, Mixture(2, law, frame.shape[1]), frame, sizes)
+    chosen = _select(call, Mixture(2, distribution, frame.shape[1]), frame, sizes)
     typer.echo(write_rows(chosen, frame, call.out / ROWS))
 
 
@@ -285,10 +289,10 @@ def select_hmm(call: Call) -> None:
     _check_values(call)
     frame, items, _ = read_sequences(call)
     if call.values is None:
-        law = component_of(call.response, items)
+        distribution = component_of(call.response, items)
     else:
-        law = _law(call.values, items, False)
-    chosen = _select(call, HiddenMarkov(2, law, items.shape[1]), frame, sizes)
+        distribution = _distribution(call.values, items, False)
+    chosen = _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
     typer.echo(write_rows(chosen, frame, call.out / ROWS))
 
 
@@ -310,9 +314,9 @@ def _check_values(call: Call) -> None:
         )
 
 
-def _law(values: str, items: pd.DataFrame, of_rows: bool) -> Any:
+def _distribution(values: str, items: pd.DataFrame, of_rows: bool) -> Any:
     """First distribution of the columns; of complete rows, one in which they vary together."""
-    from ppl_models.descriptions.row_laws import MultivariateNormal
+    from ppl_models.descriptions.row_distributions import MultivariateNormal
     from ppl_models.parts.responses import Bernoulli, Normal, Poisson
 
     complete = of_rows and items.notna().to_numpy().all() and items.shape[1] > 1
@@ -338,14 +342,16 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
         )
         chosen = answer.fit
         _keep(chosen, out)
-        write_csv(answer.table.reset_index(), out / "laws.csv")
+        write_csv(answer.table.reset_index(), out / "distributions.csv")
         result = acdc({chosen.model.num_components: chosen}, frame, seed=call.seed)  # type: ignore[attr-defined]
     write_csv(result.to_frame(), out / "components.csv")
     write_how_many_report(answer, out / "report.html", result)
-    write_picture(answer.plot(), out / "laws.png")
+    write_picture(answer.plot(), out / "distributions.png")
     write_json(_record(answer) | {"seed": call.seed}, out / "selection.json")
     typer.echo(answer.verdict)
-    typer.echo(f"results in {out}: report.html (open it in a browser), laws.csv, fit/ (Fit.load)")
+    typer.echo(
+        f"results in {out}: report.html (open it in a browser), distributions.csv, fit/ (Fit.load)"
+    )
     return chosen
 
 

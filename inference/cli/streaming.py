@@ -258,8 +258,10 @@ def goes_in_blocks(model: Any, sample: Any, block_rows: int | None) -> bool:
 
     why = ""
     if Capability.BLOCKS not in structure_of(model).capabilities:
-        law = getattr(model, "component", getattr(model, "response", None))
-        items = "" if law is None else f" of {shown_settings(law).removesuffix('()')} items"
+        response = getattr(model, "component", getattr(model, "response", None))
+        items = (
+            "" if response is None else f" of {shown_settings(response).removesuffix('()')} items"
+        )
         why = (
             f"{type(model).__name__}{items} wants all rows in memory, since its M-step reads them"
             " once more"

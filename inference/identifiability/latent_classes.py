@@ -224,7 +224,7 @@ def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...
 @report_of.register
 def _(structure: MixtureStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
     # cells of the answers alone say nothing of how covariates enter
-    sizes = None if structure.regresses else structure.law.answers()
+    sizes = None if structure.regresses else structure.distribution.answers()
     found = (
         None
         if sizes is None

@@ -72,10 +72,14 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
         RuntimeError,
     ):  # latents that cannot be summed out, rows outside a single plate, no derivative
         return None
-    return found if found is None or found.is_full_rank else information_of_law(fit, data) or found
+    return (
+        found
+        if found is None or found.is_full_rank
+        else information_of_distribution(fit, data) or found
+    )
 
 
-def information_of_law(fit: FitRecord, data: Any) -> InformationReport | None:
+def information_of_distribution(fit: FitRecord, data: Any) -> InformationReport | None:
     """Rank and conditioning by the scores of rows drawn from the fit.
 
     They differ where those of the data happen to agree (a column that is there twice). None where

@@ -96,12 +96,14 @@ def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
     )
     environment = np.where(environment < RARE, 0.0, environment)
     environment = environment / environment.sum(-1, keepdims=True)
-    law = initial
+    state_shares = initial
     average = np.zeros_like(initial)
     num_rounds = 64  # an average over time: the distribution itself may go round in circles
     for _ in range(num_rounds):
-        average += law / num_rounds
-        law = np.einsum("so,soa,ast,top->tp", law, low, environment, high, optimize=True)
+        average += state_shares / num_rounds
+        state_shares = np.einsum(
+            "so,soa,ast,top->tp", state_shares, low, environment, high, optimize=True
+        )
     # (middle, past, option)
     middle = np.einsum("xo,xob,bxs,sop->sxp", average, low, environment, high, optimize=True)
     ahead = np.einsum("tpq,tqc->tpc", high, low)  # (next, option, next action)

@@ -21,9 +21,9 @@ from inference.structures.hidden_markov.paths import (
     smoothed_states,
 )
 from ppl_models.data.sequences import inside_of
-from ppl_models.descriptions.component_sites import law_given
+from ppl_models.descriptions.component_sites import distribution_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT
+from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT
 from ppl_models.parts.categorical import Categorical, joined
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import (
@@ -35,7 +35,7 @@ from ppl_models.parts.responses import (
     ResponseFamily,
 )
 from ppl_models.parts.validation import check_number, check_size
-from ppl_models.sequences.hidden_chain import limit_law
+from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -166,7 +166,7 @@ def chain_times(fit: Fit) -> ChainTimes:
             away, ones = eye[sure][:, sure] - transitions[sure][:, sure], eye.diagonal()[sure]
             hitting[sure, goal] = torch.linalg.solve(away, ones)
     dwell = 1 / (1 - transitions.diagonal())
-    return ChainTimes(limit_law(transitions), dwell, transitions, hitting)
+    return ChainTimes(limiting_distribution(transitions), dwell, transitions, hitting)
 
 
 # ---------------------------------------------------------------- ahead of the data
@@ -230,7 +230,7 @@ def forecast(
     state = torch.stack(states, 1)  # (B, h, K)
     with isolated(seed), torch.no_grad():
         # (S, K, J)
-        rows = _law(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
+        rows = _emission(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
     values, order = rows.flatten(0, 1).sort(0)  # (S K, J)
     # (B, h, S K), a state after the other in every draw
     weight = (state / num_draws).repeat(1, 1, num_draws)
@@ -252,12 +252,12 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
         return fit.params["means"].detach().double().cpu()
     size = about.emission.num_items
     if isinstance(component, ResponseFamily) and not component.num_categories_of(size):
-        known: Tensor = _law(fit, about).mean.detach().double().cpu()
+        known: Tensor = _emission(fit, about).mean.detach().double().cpu()
         return known
     return rows.mean(0)
 
 
-def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
+def _emission(fit: Fit, about: HiddenMarkovDescription) -> Any:
     """The distribution of a row in every state, of batch shape (K,)."""
     own = {
         name: value.detach()
@@ -269,7 +269,7 @@ def _law(fit: Fit, about: HiddenMarkovDescription) -> Any:
         predictor = joined(about.emission.component, about.emission.num_items, *parts)
         dispersion = {name: own[name] for name in ("dispersion",) if name in own}
         own = {"predictor": predictor} | dispersion
-    return law_given(about.emission, own)
+    return distribution_given(about.emission, own)
 
 
 # ---------------------------------------------------------------- residuals
@@ -349,7 +349,7 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
             f"pseudo_residuals: distribution functions of the items of {type(component).__name__}"
             " emissions are not known"
         )
-    predictor = _law(fit, about).predictor.double().cpu().numpy()
+    predictor = _emission(fit, about).predictor.double().cpu().numpy()
     size = x.shape[-1]
     blocks = zip(component.blocks(size), component.predictors(size), strict=True)
     for (family, columns, dispersed), entries in blocks:
@@ -370,14 +370,16 @@ def _chances(fit: Fit, about: HiddenMarkovDescription, x: np.ndarray) -> Any:
             mean = family.mean(torch.from_numpy(eta[:, i])).numpy()
             if isinstance(family, Normal | LogNormal):
                 seen = np.log(value) if isinstance(family, LogNormal) else value
-                law: Any = stats.norm(eta[:, i], np.sqrt(gamma))
-                yield j, law.cdf(seen), law.cdf(seen)
+                distribution: Any = stats.norm(eta[:, i], np.sqrt(gamma))
+                yield j, distribution.cdf(seen), distribution.cdf(seen)
             elif isinstance(family, DISCRETE):
                 if isinstance(family, NegativeBinomial):
-                    law = stats.nbinom(gamma, gamma / (gamma + mean))
+                    distribution = stats.nbinom(gamma, gamma / (gamma + mean))
                 else:
-                    law = (stats.poisson if isinstance(family, Poisson) else stats.bernoulli)(mean)
-                yield j, law.cdf(value - 1), law.cdf(value)
+                    distribution = (
+                        stats.poisson if isinstance(family, Poisson) else stats.bernoulli
+                    )(mean)
+                yield j, distribution.cdf(value - 1), distribution.cdf(value)
             else:
                 raise ValueError(
                     f"pseudo_residuals: the distribution function of {type(family).__name__} items"

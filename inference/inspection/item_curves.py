@@ -194,8 +194,8 @@ def profile_shares(fit: FitRecord, data: Any, level: float = 0.95) -> ProfileSha
     found = observed_information(fit, data)
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        law = structure.root.distribution(found.coordinates.params(free))
-        shares = law.log_prob(profiles).exp()
+        distribution = structure.root.distribution(found.coordinates.params(free))
+        shares = distribution.log_prob(profiles).exp()
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in shares]
         )

@@ -375,16 +375,18 @@ def expected_by_rest_score(weights: Tensor, chances: Tensor) -> Tensor:
     """P(item j solved | r of the others solved), (J, J), from profiles (C,) and (C, J)."""
     size = chances.shape[1]
     # of the rest score without item j, given a profile
-    law = chances.new_zeros(size, len(weights), size)
-    law[:, :, 0] = 1.0
+    score_chances = chances.new_zeros(size, len(weights), size)
+    score_chances[:, :, 0] = 1.0
     others = ~torch.eye(size, dtype=torch.bool)
     for k in range(size):
-        own, chance = law[others[k]], chances[:, k].unsqueeze(-1)
+        own, chance = score_chances[others[k]], chances[:, k].unsqueeze(-1)
         more = own * (1 - chance)
         more[..., 1:] += own[..., :-1] * chance
-        law[others[k]] = more
-    solved = torch.einsum("c,cj,jcr->jr", weights, chances, law)
-    return solved / torch.einsum("c,jcr->jr", weights, law).clamp(min=torch.finfo(law.dtype).tiny)
+        score_chances[others[k]] = more
+    solved = torch.einsum("c,cj,jcr->jr", weights, chances, score_chances)
+    return solved / torch.einsum("c,jcr->jr", weights, score_chances).clamp(
+        min=torch.finfo(score_chances.dtype).tiny
+    )
 
 
 def _joined(rows: Tensor, expected: Tensor) -> Tensor:
@@ -631,9 +633,9 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
     model = weights @ given
     x = table.double().cpu()
     observed = torch.cat([x.mean(0), (x.mT @ x / len(x))[pairs[0], pairs[1]]])
-    law_slopes = given.mT @ _law_slopes(fit, table, params, profiles)
+    root_slopes = given.mT @ _root_slopes(fit, table, params, profiles)
     item_slopes = _item_slopes(structure, params, weights, profiles, pairs)
-    slopes = torch.cat([law_slopes, item_slopes], 1)
+    slopes = torch.cat([root_slopes, item_slopes], 1)
     root_inverse = torch.linalg.cholesky(_share_covariance(weights, given, model, pairs, size))
     gap = (observed - model).unsqueeze(-1)
     residual = torch.linalg.solve_triangular(root_inverse, gap, upper=False).squeeze(-1)
@@ -663,11 +665,11 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
     )
 
 
-def _law_slopes(fit: FitRecord, table: Tensor, params: Params, profiles: Tensor) -> Tensor:
+def _root_slopes(fit: FitRecord, table: Tensor, params: Params, profiles: Tensor) -> Tensor:
     """Derivatives of the profiles' probabilities by their free parameters, (C, P)."""
     root, program, out = fit.structure.root, Program(fit.model, table[:1]), []
     if root is None:
-        raise ValueError("_law_slopes: a model with a root was expected")
+        raise ValueError("_root_slopes: a model with a root was expected")
     for name in root.sites():
 
         def probabilities(value: Tensor, name: str = name) -> Tensor:

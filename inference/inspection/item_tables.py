@@ -106,7 +106,7 @@ class ItemTables:
         q_matrix: bool (J, K); rules: of each item, one of ``RULES``.
         groups: (J, C) long, the group of each profile.
         eta: predictors, (J, C); dispersion: as the family has it, or None.
-        law: parameters of the profiles' distribution, (1, ...).
+        root_params: parameters of the profiles' distribution, (1, ...).
         log_likelihood: of the items.
         posterior: of the profiles, (N, C).
     """
@@ -116,7 +116,7 @@ class ItemTables:
     groups: Tensor
     eta: Tensor
     dispersion: Tensor | None
-    law: Params
+    root_params: Params
     log_likelihood: float
     posterior: Tensor
 
@@ -354,10 +354,12 @@ def tables_of(
     intercepts, loadings = layer.coefficients(params[layer.intercepts], params[layer.loadings])
     eta = loadings @ layer.features(answers.profiles).mT + intercepts.unsqueeze(-1)
     dispersion = params[layer.dispersion] if layer.dispersion else None
-    law = {name: params[name].unsqueeze(0) for name in structure.root.sites()}
+    root_params = {name: params[name].unsqueeze(0) for name in structure.root.sites()}
     groups = _groups(answers, edges, rules)
     empty = torch.zeros(0)
-    first = ItemTables(edges.bool().cpu(), tuple(rules), groups, eta, dispersion, law, 0.0, empty)
+    first = ItemTables(
+        edges.bool().cpu(), tuple(rules), groups, eta, dispersion, root_params, 0.0, empty
+    )
     posterior, log_likelihood = _expect(answers, first)
     return replace(first, posterior=posterior, log_likelihood=log_likelihood)
 
@@ -380,7 +382,7 @@ def _expect(answers: Answers, tables: ItemTables) -> tuple[Tensor, float]:
         linear[columns] = family.natural(eta[columns], each) * factor
         constant[columns] = family.partition(eta[columns], each) * factor
         base = base + family.base_measure(answers.x[:, columns], answers.seen[:, columns], gamma)
-    prior = answers.root.distribution(tables.law).log_prob(answers.profiles).reshape(-1)
+    prior = answers.root.distribution(tables.root_params).log_prob(answers.profiles).reshape(-1)
     logits = answers.statistic @ linear - answers.seen @ constant + prior
     total = torch.logsumexp(logits, -1)
     return (logits - total.unsqueeze(-1)).exp(), float((total + base).sum())
@@ -411,10 +413,10 @@ def _maximise(answers: Answers, tables: ItemTables) -> ItemTables:
             cross = (sums[columns] * fitted).sum(1)
             left = squares[columns] - 2 * cross + (n * fitted.square()).sum(1)
             dispersions.append((left / n.sum(1)).clamp(min=LEAST_VARIANCE))
-    statistic = answers.root.expected(answers.profiles, rows.unsqueeze(0), tables.law)
-    law = tables.law | answers.root.maximise(statistic, tables.law)
+    statistic = answers.root.expected(answers.profiles, rows.unsqueeze(0), tables.root_params)
+    root_params = tables.root_params | answers.root.maximise(statistic, tables.root_params)
     dispersion = torch.cat(dispersions) if dispersions else None
-    return replace(tables, eta=eta, dispersion=dispersion, law=law)
+    return replace(tables, eta=eta, dispersion=dispersion, root_params=root_params)
 
 
 def _additive(

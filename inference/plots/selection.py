@@ -51,10 +51,10 @@ def plot_how_many(answer: HowMany) -> Figure:
     left, right = figure.subplots(1, 2)
     table = answer.table
     lowest = table["strict"].min()
-    for law in dict.fromkeys(name for name, _ in answer.fits):
-        own = table.loc[law]
-        left.plot(own.index, own["strict"] - lowest, "o-", label=law)
-        right.plot(own.index, own["gain_in_edges"], "o-", label=law)
+    for distribution in dict.fromkeys(name for name, _ in answer.fits):
+        own = table.loc[distribution]
+        left.plot(own.index, own["strict"] - lowest, "o-", label=distribution)
+        right.plot(own.index, own["gain_in_edges"], "o-", label=distribution)
     for axes in (left, right):
         axes.axvline(answer.num_components, color="0.6", linestyle=":")
     _numbers((left, right), "number of components")
@@ -94,9 +94,9 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
     figure = new_figure(10.0, 3.9)
     left, middle, right = figure.subplots(1, 3)
     table, groups = answer.table, answer.groups
-    for law in dict.fromkeys(name for name, _ in answer.fits):
-        own = table.loc[law]
-        left.plot(own.index, own["bic"] - table["bic"].min(), "o-", label=law)
+    for distribution in dict.fromkeys(name for name, _ in answer.fits):
+        own = table.loc[distribution]
+        left.plot(own.index, own["bic"] - table["bic"].min(), "o-", label=distribution)
     left.axvline(groups.num_fitted, color="0.6", linestyle=":")
     left.set_ylim(bottom=-1)
     _above(left, "BIC, above the best")
@@ -117,7 +117,7 @@ def plot_how_many_groups(answer: HowManyGroups) -> Figure:
 def _of_options(answer: HowManyOptions) -> Figure:
     figure = new_figure(10.0, 3.9)
     left, right = figure.subplots(1, 2)
-    own = answer.table.loc[answer.law]
+    own = answer.table.loc[answer.distribution]
     left.plot(own.index, own["bic"] - own["bic"].min(), "o-", label="BIC")
     left.plot(own.index, own["lenient"] - own["lenient"].min(), "o--", label="lenient penalty")
     for name, more in answer.memory.items():

@@ -163,11 +163,11 @@ class NormalScales:
         out |= {site: (low[place], high[place]) for site, place in self.entries.items()}
         out |= {site: (1 / high[place], 1 / low[place]) for site, place in self.reciprocals.items()}
         places = {**self.locations, **self.entries, **self.reciprocals}
-        no_law = {site: (place < 0) | spread[site].isnan() for site, place in places.items()}
+        is_open = {site: (place < 0) | spread[site].isnan() for site, place in places.items()}
         return {
             site: (
-                below.masked_fill(no_law[site], torch.nan),
-                above.masked_fill(no_law[site], torch.nan),
+                below.masked_fill(is_open[site], torch.nan),
+                above.masked_fill(is_open[site], torch.nan),
             )
             for site, (below, above) in out.items()
         }

@@ -22,7 +22,9 @@ MOST_COLUMNS = 200
 def observed_names(program: Program) -> tuple[str, ...]:
     """Names of the observed sites, in program order, without any ``pyro.factor``."""
     return tuple(
-        site.name for site in program.sites if site.kind == "observed" and site.law != "Unit"
+        site.name
+        for site in program.sites
+        if site.kind == "observed" and site.distribution != "Unit"
     )
 
 
@@ -75,7 +77,7 @@ def categories(program: Program, name: str) -> int:
     """Number of values of a categorical observed site; 0 for numbers and bits."""
     site = program.site(name)
     support = getattr(site.support, "base_constraint", site.support)
-    if site.law != "Categorical" or not isinstance(support, constraints.integer_interval):
+    if site.distribution != "Categorical" or not isinstance(support, constraints.integer_interval):
         return 0
     return int(support.upper_bound) + 1
 
@@ -86,7 +88,9 @@ def stems(sites: Iterable[Site]) -> dict[str, list[str]]:
     for site in sites:
         stem = re.sub(r"[_\[(.]?\d+[\])]?$", "", site.name)
         key = (
-            (stem, site.kind, site.law, site.num_values) if site.in_chain and stem else (site.name,)
+            (stem, site.kind, site.distribution, site.num_values)
+            if site.in_chain and stem
+            else (site.name,)
         )
         groups.setdefault(key, []).append(site.name)
     return {key[0] if len(members) > 1 else members[0]: members for key, members in groups.items()}

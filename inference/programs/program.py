@@ -53,7 +53,7 @@ from inference.programs.sites import (
     latents_before,
     sample_nodes,
     sites_of,
-    unchanging_laws,
+    unchanging_distributions,
 )
 from inference.programs.wrap import (
     crossed_plates,
@@ -361,7 +361,7 @@ class Program:
             return None
         with isolated(0), pyro.validation_enabled(False), torch.no_grad():
             first, second = (poutine.trace(self.model).get_trace(*self.args) for _ in range(2))
-            return unchanging_laws(self.names("parameter"), first, second)
+            return unchanging_distributions(self.names("parameter"), first, second)
 
     def _log_prior_of(self, params: Params) -> Tensor:
         restarts = self._num_restarts(params)
@@ -372,7 +372,7 @@ class Program:
                 False
             ):  # a check asks about values, which costs as much as the density
                 return _total(
-                    (law.log_prob(params[name]) for name, law in self._priors.items()), restarts
+                    (prior.log_prob(params[name]) for name, prior in self._priors.items()), restarts
                 )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior

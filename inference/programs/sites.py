@@ -31,7 +31,7 @@ class Site:
         support: the constraint its values satisfy.
         plates: names of the plates it stands in, outermost first.
         num_values: size of the enumerated support, None where it is not enumerated.
-        law: name of its distribution, such as ``Categorical``.
+        distribution: name of its distribution, such as ``Categorical``.
         in_chain: whether it is a step of a ``pyro.markov`` loop.
         line: where it stands in the user's file, in words; "" where that is not looked for.
     """
@@ -42,7 +42,7 @@ class Site:
     support: constraints.Constraint
     plates: tuple[str, ...]
     num_values: int | None
-    law: str = ""
+    distribution: str = ""
     in_chain: bool = False
     line: str = ""
 
@@ -52,7 +52,7 @@ class Site:
         return getattr(self.support, "base_constraint", self.support) is constraints.boolean
 
 
-def law_of(fn: Any) -> str:
+def distribution_name(fn: Any) -> str:
     """Name of a distribution, without what expands, masks or groups it."""
     while type(fn).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
         fn = fn.base_dist
@@ -187,7 +187,7 @@ def sites_of(
         for name, node in nodes.items()
     }
     observed = [name for name, node in nodes.items() if node["is_observed"]]
-    data = [name for name in observed if law_of(nodes[name]["fn"]) != "Unit"] or observed
+    data = [name for name in observed if distribution_name(nodes[name]["fn"]) != "Unit"] or observed
     row_plates = _row_plates(nodes, plates, data, args)
     sites = []
     for name, node in nodes.items():
@@ -211,7 +211,7 @@ def sites_of(
                 fn.support,
                 plates[name],
                 num_values,
-                law_of(fn),
+                distribution_name(fn),
                 bool(node["infer"].get("_markov_depth")),
                 lines.get(name, ""),
             )
@@ -259,7 +259,9 @@ def _row_plates(
     return {min(as_long, key=lambda f: f.dim).name}
 
 
-def unchanging_laws(names: Sequence[str], first: Any, second: Any) -> dict[str, Any] | None:
+def unchanging_distributions(
+    names: Sequence[str], first: Any, second: Any
+) -> dict[str, Any] | None:
     """Distributions that are the same in two traces whose values differ, by site, or None."""
     found = {}
     for name in names:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from inference.programs.program import Program
-from inference.programs.sites import law_of
+from inference.programs.sites import distribution_name
 
 FIXED_SUPPORTS = (
     constraints.real,
@@ -97,7 +97,11 @@ def _check_plates(name: str, line: str, node: Any) -> None:
                 f"site {name!r}{line} has {batch[dim]} values in dim {dim}, which stands in no"
                 " plate, so that they cannot be told from values of a latent: put it inside with"
                 f" pyro.plate('rows', {batch[dim]}):, or make it one "
-                + ("number by .sum()" if law_of(node["fn"]) == "Unit" else "vector by .to_event(1)")
+                + (
+                    "number by .sum()"
+                    if distribution_name(node["fn"]) == "Unit"
+                    else "vector by .to_event(1)"
+                )
             )
 
 

@@ -65,7 +65,7 @@ class _MissingEntries(Messenger):
 
 
 def _inside(fn: Any, like: Tensor) -> Tensor:
-    """Some value of the law's support, for a site of which nothing is seen."""
+    """Some value of the distribution's support, for a site of which nothing is seen."""
     for number in (0.0, 1.0, 0.5):
         filled = torch.full_like(like, number)
         if bool(fn.support.check(filled).all()):

@@ -15,8 +15,8 @@ from inference.report import how_many as how_many  # registers its record
 from inference.report.answers import Answer, answer_of
 from inference.report.parts import Finding
 from inference.report.words import entry, finding, say, verdict_of
+from inference.selection.attribute_distributions import RootComparison
 from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
-from inference.selection.attribute_laws import RootComparison
 from inference.selection.dimension import Selection
 from inference.selection.likelihood_ratio import RatioTest
 from inference.selection.saturation import Saturation

@@ -41,7 +41,7 @@ def how_many_answer(answer: HowMany, *more: Finding | None) -> Answer:
         f"How many {answer.noun}s? {answer.num_components}, for {rows_in_words(answer.fit)}",
         how_many_verdict(answer, *more),
         more=[
-            Section("laws", "Distributions and numbers", _figures(answer)),
+            Section("distributions", "Distributions and numbers", _figures(answer)),
             Section("groups", "Groups and overlap", groups),
         ],
     )
@@ -79,7 +79,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         more: findings of other questions
             on the same numbers.
     """
-    laws = list(dict.fromkeys(law for law, _ in answer.fits))
+    distributions = list(dict.fromkeys(distribution for distribution, _ in answer.fits))
     sizes = sorted({size for _, size in answer.fits})
     last = answer.counted(sizes[-1])
     values = {
@@ -87,7 +87,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         "rows": rows_in_words(answer.fit),
         "range": last if len(sizes) == 1 else f"{sizes[0]} to {last}",
         "of": ", and of which distribution",
-        "from": f" of {listed(laws)} distribution",
+        "from": f" of {listed(distributions)} distribution",
     }
     if isinstance(answer, HowManyOptions):
         values |= {"of": "", "from": ""}
@@ -187,7 +187,7 @@ def _figures(answer: HowMany) -> Iterator[Part]:
     digits = {"gain_in_edges": 2, "num_parameters": 0}
     rows = [
         [
-            str(row["law"]),
+            str(row["distribution"]),
             str(row["num_components"]),
             *(
                 "" if math.isnan(row[name]) else number(float(row[name]), digits.get(name, 1))

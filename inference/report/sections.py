@@ -20,7 +20,7 @@ from inference.estimates import EstimateTable, estimates_of
 from inference.fitting.columns import Names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
-from inference.identifiability.of_fit import identifiability_of, information_of_law
+from inference.identifiability.of_fit import identifiability_of, information_of_distribution
 from inference.identifiability.scores import coordinates_of
 from inference.plots.estimates import plot_estimates
 from inference.plots.fit import plot_check
@@ -156,9 +156,9 @@ class Local:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
         if self.is_flat:
-            law = "" if self.rank is None else say("fit.changes_with_all", size=size)
-            of = "them" if law else size
-            return f"{law}These rows leave some of {of} open: {self.note}.{held}"
+            changes = "" if self.rank is None else say("fit.changes_with_all", size=size)
+            of = "them" if changes else size
+            return f"{changes}These rows leave some of {of} open: {self.note}.{held}"
         return f"Near this estimate the rows determine all of {size}.{held}"
 
 
@@ -173,7 +173,9 @@ def locally(subject: Subject) -> Local | None:
             return None
         record = report.to_dict() if isinstance(report, HasRecord) else dict[str, Any]()
         is_sure = record.get("verdict") in {"strict", "generic"} or record.get("identified") is True
-        information = None if found.source and is_sure else information_of_law(fit, subject.data)
+        information = (
+            None if found.source and is_sure else information_of_distribution(fit, subject.data)
+        )
     coordinates = coordinates_of(fit, subject.data)
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
@@ -241,15 +243,15 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
             "local": "continuous latent of the rows",
             "observed": "observed",
         }.get(site.kind, "")
-        role = "factor" if site.law == "Unit" else role
+        role = "factor" if site.distribution == "Unit" else role
         if site.kind == "latent":
-            bits = site.shape[-1] if site.law == "BinaryVector" else 0
+            bits = site.shape[-1] if site.distribution == "BinaryVector" else 0
             values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
             role = f"latent, {bits} bits" if bits else values
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
-        rows.append([many, role, site.law, size])
+        rows.append([many, role, site.distribution, size])
     return [Table(("site", "what it is", "distribution", "size"), rows)]
 
 

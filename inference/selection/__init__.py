@@ -1,17 +1,17 @@
 """Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
+from inference.selection.attribute_distributions import compare_roots as compare_roots
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
     differential_items as differential_items,
     item_scores as item_scores,
 )
-from inference.selection.attribute_laws import compare_roots as compare_roots
 from inference.selection.choice_spread import repeat_choice as repeat_choice
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
+    DistributionsAndNumbers as DistributionsAndNumbers,
     HeldOut as HeldOut,
     InformationCriterion as InformationCriterion,
-    LawsAndNumbers as LawsAndNumbers,
     LikelihoodRatio as LikelihoodRatio,
     Selection as Selection,
     SpectralRatio as SpectralRatio,
@@ -41,6 +41,6 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
-from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.renamed import with_old_names as _with_old_names
 
-__dir__ = _promised(__name__)
+__getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")

@@ -70,6 +70,7 @@ from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.renamed import Renamed
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
@@ -89,7 +90,7 @@ class GroupComparison(Answer):
             answers do not determine them.
         p_value: of equal shares of an attribute in all groups, (K,); p_adjusted: by Holm.
         profiles: (C, K) of 0 and 1; shares: of each in each group, (G, C).
-        statistic, degrees, p_law: likelihood ratio of one distribution for all groups.
+        statistic, degrees, p_distribution: likelihood ratio of one distribution for all groups.
         bic_gain: by how much BIC rises if all groups get one distribution; above 0 speaks for
             distributions of their own.
     """
@@ -105,13 +106,14 @@ class GroupComparison(Answer):
     shares: np.ndarray
     statistic: float
     degrees: int
-    p_law: float
+    p_distribution: float
     bic_gain: float
+    p_law = Renamed("p_distribution")
 
     @property
     def differs(self) -> bool:
         """Significance of the difference between the groups' distributions, at 5 %."""
-        return self.p_law < LEVEL
+        return self.p_distribution < LEVEL
 
     @property
     def table(self) -> pd.DataFrame:
@@ -133,7 +135,7 @@ class GroupComparison(Answer):
         """Likelihood-ratio test of one distribution for all groups, in a sentence."""
         sure = (
             f"(likelihood ratio {self.statistic:.1f} on {self.degrees} degrees of freedom, p ="
-            f" {self.p_law:.2g})"
+            f" {self.p_distribution:.2g})"
         )
         if not self.differs:
             return (
@@ -276,7 +278,7 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
             an estimate that is not at a maximum.
     """
     structure = groups_of_fit(fit, "compare_groups")
-    model, root = structure.model, structure.model.model.root_law()
+    model, root = structure.model, structure.model.model.root_layer()
     size, labels = model.layer().num_parents, tuple(model.groups)
     if root.profiles is None and size > MAX_ATTRIBUTES:
         raise ValueError(
@@ -289,8 +291,12 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
     free = information.estimate.clone().requires_grad_()
     with torch.enable_grad():
         params = information.coordinates.params(free)
-        laws = [root.distribution(structure.law_of(params, g)) for g in range(len(labels))]
-        shares = torch.stack([law.log_prob(profiles).exp() for law in laws])  # (G, C)
+        distributions = [
+            root.distribution(structure.params_of(params, g)) for g in range(len(labels))
+        ]
+        shares = torch.stack(
+            [distribution.log_prob(profiles).exp() for distribution in distributions]
+        )  # (G, C)
         mastery = shares @ profiles
         slopes = torch.stack(
             [torch.autograd.grad(share, free, retain_graph=True)[0] for share in mastery.ravel()]
@@ -466,7 +472,7 @@ def spread_params(model: Any, freed: Any, params: Params) -> Params:
     """Parameters of the same distribution with more items free: their versions begin alike."""
     before = {version: v for v, version in enumerate(model.versions)}
     places = [before.get(version, before.get((version[0], None), 0)) for version in freed.versions]
-    layer, roots = model.layer(), model.model.root_law().sites()
+    layer, roots = model.layer(), model.model.root_layer().sites()
     out = {name: value for name, value in params.items() if name in roots}
     out |= {name: params[name][places] for name in (layer.loadings, layer.intercepts)}
     if layer.dispersion is not None:
@@ -505,7 +511,7 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     walds = [np.nan] * 4
     try:
         errors = standard_errors(again, data, hold_bounds=True)
-    except ValueError:  # an estimate without a normal law: the likelihood ratio stands alone
+    except ValueError:  # without a normal distribution: the likelihood ratio alone
         errors = None
     if errors is not None:
         centre = layer.centre(loadings)

@@ -466,7 +466,7 @@ class ComponentNoise:
 
 
 @dataclass(frozen=True)
-class LawsAndNumbers:
+class DistributionsAndNumbers:
     """Order selection by :func:`inference.selection.select_components`, as a criterion.
 
     Several distributions and all numbers at once, by two penalties, the noise of the choice
@@ -487,7 +487,7 @@ class LawsAndNumbers:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_tables("LawsAndNumbers", self.bootstrap)
+        check_tables("DistributionsAndNumbers", self.bootstrap)
 
     def choose(self, study: Study) -> Selection:
         """Choose by :func:`select_components`, or the number of the grid nearest to its answer."""
@@ -502,9 +502,11 @@ class LawsAndNumbers:
             seed=study.seed,
             progress=study.progress,
         )
-        fits = tuple(answer.fits[answer.law, size] for size in study.sizes)
-        rows_of_law = answer.table.loc[answer.law]
-        columns = _figures(fits) | {name: rows_of_law[name].tolist() for name in answer.deciding}
+        fits = tuple(answer.fits[answer.distribution, size] for size in study.sizes)
+        rows_of_distribution = answer.table.loc[answer.distribution]
+        columns = _figures(fits) | {
+            name: rows_of_distribution[name].tolist() for name in answer.deciding
+        }
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
@@ -513,7 +515,7 @@ class LawsAndNumbers:
 
 
 NAMED: dict[str, Criterion] = {
-    "rule": LawsAndNumbers(),
+    "rule": DistributionsAndNumbers(),
     "spectral": SpectralRatio(),
     "ebic": InformationCriterion("ebic"),
     "bic": InformationCriterion("bic"),

@@ -56,7 +56,8 @@ def select(
         method: settings of every fit.
         seed: one seed, one answer.
         progress: show a bar on standard error.
-        **settings: of :func:`select_components` (``laws``, ``bootstrap``) or :func:`saturation`
+        **settings: of :func:`select_components` (``distributions``, ``bootstrap``) or
+          :func:`saturation`
             (``held_out``, ``bound``).
 
     Raises:

@@ -114,12 +114,13 @@ class GroupedSteps(Steps[GroupedStatistics]):
 
     def m_step(self, statistics: GroupedStatistics, params: Params) -> Params:
         new = params | maximise_layer(self.layer, statistics.layer, params, self.one.num_newton)
-        laws = [
+        group_params = [
             self.root.maximise(statistics.roots[:, g], self._of_group(params, g))
             for g in range(len(self.model.groups))
         ]
         return new | {
-            name: torch.stack([law[name] for law in laws], 1) for name in self.root.sites()
+            name: torch.stack([params_g[name] for params_g in group_params], 1)
+            for name in self.root.sites()
         }
 
 
@@ -146,7 +147,7 @@ class AttributeGroupsStructure(Structure):
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start from all rows as one group, copied to each version and group."""
         model = self.model.model
-        layer, root = model.layers()[0], model.root_law()
+        layer, root = model.layers()[0], model.root_layer()
         build = spectral_start if init == "spectral" else random_start
         found = build((layer,), root, problem.data[:, :-1], num_restarts, problem.seed)
         signed = [
@@ -184,22 +185,27 @@ class AttributeGroupsStructure(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Name values of attributes by a positive sum of effects, in every group alike."""
-        layer, root = self.model.layer(), self.model.model.root_law()
-        laws = []
+        layer, root = self.model.layer(), self.model.model.root_layer()
+        group_params = []
         for g in range(len(self.model.groups)):
-            laws.append(signed_inside(self.law_of(params, g), (layer,), root))
-        return laws[0] | {name: torch.stack([law[name] for law in laws]) for name in root.sites()}
+            group_params.append(signed_inside(self.params_of(params, g), (layer,), root))
+        return group_params[0] | {
+            name: torch.stack([params_g[name] for params_g in group_params])
+            for name in root.sites()
+        }
 
-    def law_of(self, params: Params, group: int) -> Params:
+    def params_of(self, params: Params, group: int) -> Params:
         """Parameters of one group: its attribute distribution and item versions."""
-        roots = self.model.model.root_law().sites()
+        roots = self.model.model.root_layer().sites()
         return {name: value[group] if name in roots else value for name, value in params.items()}
 
     def of_group(self, params: Params, group: int) -> tuple[Any, Params]:
         """Model of one group, and its parameters."""
-        layer, law = self.model.layer(), self.law_of(params, group)
+        layer, params_g = self.model.layer(), self.params_of(params, group)
         items = [v for v, (_, own) in enumerate(self.model.versions) if own in (None, group)]
-        out = law | {name: law[name][items] for name in (layer.loadings, layer.intercepts)}
+        out = params_g | {
+            name: params_g[name][items] for name in (layer.loadings, layer.intercepts)
+        }
         if layer.dispersion is not None:
             place = {
                 int(v): d
@@ -207,7 +213,9 @@ class AttributeGroupsStructure(Structure):
                     dispersed_items(layer.response, [str(v) for v in range(layer.num_children)])
                 )
             }
-            out[layer.dispersion] = law[layer.dispersion][[place[v] for v in items if v in place]]
+            out[layer.dispersion] = params_g[layer.dispersion][
+                [place[v] for v in items if v in place]
+            ]
         return self.model.model, out
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
@@ -218,7 +226,7 @@ class AttributeGroupsStructure(Structure):
         for g in range(len(self.model.groups)):
             rows = (number == g).nonzero().ravel()
             if len(rows):
-                drawn = Program(own, None, len(rows)).simulate(self.law_of(params, g), seed + g)
+                drawn = Program(own, None, len(rows)).simulate(self.params_of(params, g), seed + g)
                 out[rows] = drawn[self.observed_sites()[0]].to(out)
         joined = self._joined(out.masked_fill(items.isnan(), torch.nan))
         return {self.observed_sites()[0]: torch.cat([joined, table[:, -1:].to(joined)], -1)}
@@ -246,7 +254,7 @@ class AttributeGroupsStructure(Structure):
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free parameters; loadings of exactly zero are not counted."""
-        layer, root = self.model.layer(), self.model.model.root_law()
+        layer, root = self.model.layer(), self.model.model.root_layer()
         others = [
             value
             for name, value in params.items()
@@ -259,7 +267,7 @@ class AttributeGroupsStructure(Structure):
         )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        allowed = self.model.model.root_law().profiles
+        allowed = self.model.model.root_layer().profiles
         if allowed is None and self.model.layer().num_parents > MAX_ENUMERATED:
             return Recommendation(SAEM(), num_restarts=FEW_STARTS)
         return Recommendation(EM(), num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)

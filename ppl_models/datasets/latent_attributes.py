@@ -208,13 +208,15 @@ def mastery_test(
     ]
     model = LatentAttributeModel(torch.cat(rows), items=rules if rule == MIXED else rule)
     trait = HigherOrder().root("attributes", num_attributes)
-    law = {
+    root_params = {
         "trait_slopes": torch.full((num_attributes,), SLOPE, dtype=torch.float64),
         "trait_intercepts": torch.linspace(*DIFFICULTIES, num_attributes, dtype=torch.float64),
     }
     intercepts, loadings = _between_ends(model.layers()[0], guess, slip)
     params = {
-        "profiles": trait.distribution(law).log_prob(binary_configurations(num_attributes)).exp(),
+        "profiles": trait.distribution(root_params)
+        .log_prob(binary_configurations(num_attributes))
+        .exp(),
         "loadings": loadings,
         "intercepts": intercepts,
     }

@@ -76,10 +76,10 @@ def options_chain() -> dict[str, Tensor]:
 
 def with_stationary_start(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add the stationary distribution as ``initial``."""
-    return {"initial": stationary_law(parts), **parts}
+    return {"initial": stationary_distribution(parts), **parts}
 
 
-def stationary_law(params: Mapping[str, Tensor]) -> Tensor:
+def stationary_distribution(params: Mapping[str, Tensor]) -> Tensor:
     """Stationary distribution P(state, option) of the chain, (S, O)."""
     low, high, environment = params["low"], params["high"], params["environment"]
     num_states, num_options = low.shape[:2]
@@ -92,8 +92,8 @@ def stationary_law(params: Mapping[str, Tensor]) -> Tensor:
     )
     target = torch.zeros(size + 1, 1, dtype=step.dtype)
     target[-1] = 1.0
-    law = torch.linalg.lstsq(system, target).solution[:, 0].clamp(min=0.0)
-    return (law / law.sum()).reshape(num_states, num_options)
+    distribution = torch.linalg.lstsq(system, target).solution[:, 0].clamp(min=0.0)
+    return (distribution / distribution.sum()).reshape(num_states, num_options)
 
 
 def simulate_options(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.components import MixtureComponents
-from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.row_distributions import RowDistribution
 from ppl_models.descriptions.units import check_units
 from ppl_models.parts.categorical import joined, table_concentrations, threshold_limits
 from ppl_models.parts.distributions import Dispersions, Flat
@@ -23,7 +23,7 @@ from ppl_models.parts.responses import ResponseFamily, sizes
 from ppl_models.parts.validation import check_number
 
 
-def check_settings(owner: str, model: Any, component: ResponseFamily | RowLaw) -> None:
+def check_settings(owner: str, model: Any, component: ResponseFamily | RowDistribution) -> None:
     """Check the prior settings of a model's components; fill in ``num_items`` where it is open."""
     if isinstance(component, ResponseFamily):
         if model.num_items == 1 and component.own_items is not None:
@@ -40,7 +40,7 @@ def check_settings(owner: str, model: Any, component: ResponseFamily | RowLaw) -
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:
     """Named dims of every parameter."""
-    if isinstance(about.component, RowLaw):
+    if isinstance(about.component, RowDistribution):
         return {name: (of, *dims[1:]) for name, dims in about.component.site_dims.items()}
     num_tables = len(about.component.num_categories_of(about.num_items))
     dims: dict[str, tuple[str, ...]] = {}
@@ -57,8 +57,8 @@ def component_dims(about: MixtureComponents, of: str = "component") -> dict[str,
 
 
 def draw_components(about: MixtureComponents, zero: Tensor) -> dict[str, Tensor]:
-    r"""Sample sites of the parameters; what :func:`law_given` takes of them, (\*batch, K, ...)."""
-    if isinstance(about.component, RowLaw):
+    r"""Sample sites of the parameters, those of :func:`distribution_given`: (\*batch, K, ...)."""
+    if isinstance(about.component, RowDistribution):
         return about.component.draw(
             about.num_components, _ends(about.limits, zero), zero + zero.new_tensor(about.widths)
         )
@@ -102,10 +102,12 @@ def _ends(limits: Sequence[tuple[float, float]], zero: Tensor) -> tuple[Tensor, 
 
 def num_own_dims(about: MixtureComponents, name: str) -> int:
     """Number of dims of a site of :func:`draw_components`, with that of components."""
-    return len(about.component.site_dims[name]) if isinstance(about.component, RowLaw) else 2
+    return (
+        len(about.component.site_dims[name]) if isinstance(about.component, RowDistribution) else 2
+    )
 
 
-def item_law(
+def item_distribution(
     about: MixtureComponents, predictor: Tensor, dispersion: Tensor | None
 ) -> ItemResponse:
     """Distribution of independent items, measured from the centres of their units."""
@@ -119,7 +121,7 @@ def item_law(
     )
 
 
-def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
+def distribution_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
     r"""Distribution of a row, batch shape (\*batch), given selected parameters.
 
     Args:
@@ -127,6 +129,6 @@ def law_given(about: MixtureComponents, own: Mapping[str, Tensor]) -> Any:
         own: (\*batch, ...), as :func:`draw_components` returns them but for the dim of the
             components.
     """
-    if isinstance(about.component, RowLaw):
+    if isinstance(about.component, RowDistribution):
         return about.component.given(own)
-    return item_law(about, own["predictor"], own.get("dispersion"))
+    return item_distribution(about, own["predictor"], own.get("dispersion"))

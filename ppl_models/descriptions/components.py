@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from ppl_models.descriptions.covariates import Covariates
-from ppl_models.descriptions.row_laws import RowLaw
+from ppl_models.descriptions.row_distributions import RowDistribution
 from ppl_models.descriptions.units import Units, column_units
 from ppl_models.parts.responses import NegativeBinomial, Normal, ResponseFamily
 
@@ -38,7 +38,7 @@ class MixtureComponents:
 
     num_components: int
     num_items: int
-    component: ResponseFamily | RowLaw
+    component: ResponseFamily | RowDistribution
     concentration: float
     bound: float | None
     variance_floor: float = 0.0
@@ -48,7 +48,7 @@ class MixtureComponents:
     @cached_property
     def family(self) -> ResponseFamily:
         """Response family of the items; Normal where the distribution is one of whole rows."""
-        return Normal() if isinstance(self.component, RowLaw) else self.component
+        return Normal() if isinstance(self.component, RowDistribution) else self.component
 
     @cached_property
     def scaled(self) -> tuple[bool, ...]:

@@ -57,7 +57,7 @@ class CovariateRoot:
     renamable = True
     flippable = True
     profiles = None
-    law = "Bernoulli(σ(β_k · (1, z)))"
+    equation = "Bernoulli(σ(β_k · (1, z)))"
 
     def of_rows(self, columns: Tensor, weights: Tensor | None = None) -> CovariateRoot:
         """Distribution bound to all the rows of a fit.

@@ -10,10 +10,15 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from ppl_models.descriptions.attribute_law import AttributeRoot, ordered, pairs_of, place_of
+from ppl_models.descriptions.attribute_distribution import (
+    AttributeRoot,
+    ordered,
+    pairs_of,
+    place_of,
+)
 from ppl_models.descriptions.layers import PROPORTION_LIMIT, Params
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.profile_laws import BinaryNetwork, codes_of
+from ppl_models.parts.profile_distributions import BinaryNetwork, codes_of
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_PARENTS = 10
@@ -25,7 +30,7 @@ START_ROWS = 0.5  # added to each cell
 class NetworkRoot:
     """Conditional probability tables (S,) ~ Beta(c, c) of attributes on a graph.
 
-    A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
+    A :class:`~ppl_models.descriptions.attribute_distribution.AttributeRoot`.
 
     Args:
         chances: name of their site: P(attribute = 1 | state of its parents), the tables one after
@@ -46,7 +51,7 @@ class NetworkRoot:
     renamable = False
     flippable = True
     profiles = None
-    law = "the product of P(attribute | its parents) along the given graph"
+    equation = "the product of P(attribute | its parents) along the given graph"
 
     @property
     def num_free(self) -> int:
@@ -113,20 +118,20 @@ class NetworkRoot:
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
         # (R, 1, S)
-        law = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
+        network = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
         bits = torch.zeros_like(uniform.mT)  # (R, N, K)
         for k in self.order:
-            bits[..., k] = (uniform[:, k] < law.chance(k, bits)).to(bits)
+            bits[..., k] = (uniform[:, k] < network.chance(k, bits)).to(bits)
         return bits.mT
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        law = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
+        network = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
         bits = latents.mT.clone()
-        total = torch.logit(law.chance(k, bits))
+        total = torch.logit(network.chance(k, bits))
         for child in (c for c, own in enumerate(self.parents) if k in own):
             for bit, sign in ((1.0, 1.0), (0.0, -1.0)):
                 bits[..., k] = bit
-                chance = law.chance(child, bits)
+                chance = network.chance(child, bits)
                 total = total + sign * torch.where(bits[..., child] > 0.5, chance, 1 - chance).log()
         return total
 

@@ -30,11 +30,11 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from ppl_models.descriptions.attribute_law import AttributeRoot
+from ppl_models.descriptions.attribute_distribution import AttributeRoot
 from ppl_models.descriptions.layers import START_RANGE, Params
 from ppl_models.parts.ascent import ascend
 from ppl_models.parts.distributions import Flat, binary_configurations, softplus
-from ppl_models.parts.profile_laws import TraitBits, codes_of
+from ppl_models.parts.profile_distributions import TraitBits, codes_of
 from ppl_models.parts.validation import is_integer, plain_fields
 
 BOUND = 10.0  # of slopes and intercepts
@@ -61,7 +61,7 @@ class TraitRoot:
     renamable = True
     flippable = True
     profiles = None
-    law = "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
+    equation = "Bernoulli(σ(d_k + λ_k θ)), θ ~ N(0, 1) summed out"
 
     @property
     def num_free(self) -> int:
@@ -82,7 +82,7 @@ class TraitRoot:
         return {name: flat.expand([self.num_latents]).to_event(1) for name in self.sites()}
 
     def distribution(self, params: Mapping[str, Tensor]) -> TorchDistribution:
-        return self._law(params[self.slopes], params[self.intercepts])
+        return self._traits(params[self.slopes], params[self.intercepts])
 
     def start(self, latents: Tensor) -> Params:
         share = latents.mean(0).clamp(*START_RANGE)
@@ -105,8 +105,8 @@ class TraitRoot:
         }
 
     def marginals(self, params: Mapping[str, Tensor]) -> Tensor:
-        law = self._law(params[self.slopes], params[self.intercepts])
-        return (torch.sigmoid(law.logits) * law.log_weights.exp().unsqueeze(-1)).sum(-2)
+        traits = self._traits(params[self.slopes], params[self.intercepts])
+        return (torch.sigmoid(traits.logits) * traits.log_weights.exp().unsqueeze(-1)).sum(-2)
 
     def draw(self, params: Params, uniform: Tensor) -> Tensor:
         """Draw profiles by quadrature nodes.
@@ -114,26 +114,28 @@ class TraitRoot:
         The first attribute's uniform number chooses the node and, rescaled within it, the
         attribute.
         """
-        law = self._law(params[self.slopes], params[self.intercepts])
-        edges = law.log_weights.exp().cumsum(-1)
+        traits = self._traits(params[self.slopes], params[self.intercepts])
+        edges = traits.log_weights.exp().cumsum(-1)
         first = uniform[:, 0].contiguous()
         node = torch.searchsorted(edges, first).clamp(max=self.num_nodes - 1)  # (R, N)
-        width = law.log_weights.exp()[node]
+        width = traits.log_weights.exp()[node]
         again = (first - (edges[node] - width)) / width
         numbers = torch.cat([again.unsqueeze(1), uniform[:, 1:]], 1)
         chances = torch.sigmoid(
-            torch.stack([own[places] for own, places in zip(law.logits, node, strict=True)])
+            torch.stack([own[places] for own, places in zip(traits.logits, node, strict=True)])
         )  # (R, N, K)
         return (numbers < chances.mT).to(uniform.dtype)
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
         # batch (R, 1)
-        law = self._law(params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2))
+        traits = self._traits(
+            params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2)
+        )
         sides = []
         for bit in (1.0, 0.0):
             bits = latents.mT.clone()
             bits[..., k] = bit
-            sides.append(law.log_prob(bits))
+            sides.append(traits.log_prob(bits))
         return sides[0] - sides[1]
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
@@ -183,18 +185,18 @@ class TraitRoot:
         profiles = binary_configurations(self.num_latents, counts.dtype, counts.device)
 
         def joint(x: Tensor) -> tuple[TraitBits, Tensor]:
-            law = self._law(*(part.unsqueeze(-2) for part in x.chunk(2, -1)))
-            return law, law.log_joint(profiles)  # (R, C, Q)
+            traits = self._traits(*(part.unsqueeze(-2) for part in x.chunk(2, -1)))
+            return traits, traits.log_joint(profiles)  # (R, C, Q)
 
         def objective(x: Tensor) -> Tensor:
             return (counts * joint(x)[1].logsumexp(-1)).sum(-1)
 
         def step(x: Tensor) -> tuple[Tensor, Tensor]:
-            law, log_joint = joint(x)
+            traits, log_joint = joint(x)
             log_density = log_joint.logsumexp(-1, keepdim=True)
             posterior = (log_joint - log_density).exp()
             nodes = _nodes(self.num_nodes, counts)[0]
-            chances = torch.sigmoid(law.logits.squeeze(1))  # (R, Q, K)
+            chances = torch.sigmoid(traits.logits.squeeze(1))  # (R, Q, K)
             by_slope = profiles * (posterior @ nodes).unsqueeze(-1) - posterior @ (
                 nodes.unsqueeze(-1) * chances
             )
@@ -233,11 +235,13 @@ class TraitRoot:
         return objective, step
 
     def _at_nodes(self, bits: Tensor, weights: Tensor, params: Params) -> Tensor:
-        law = self._law(params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2))
-        posterior = torch.softmax(law.log_joint(bits), -1) * weights.unsqueeze(-1)  # (R, M, Q)
+        traits = self._traits(
+            params[self.slopes].unsqueeze(-2), params[self.intercepts].unsqueeze(-2)
+        )
+        posterior = torch.softmax(traits.log_joint(bits), -1) * weights.unsqueeze(-1)  # (R, M, Q)
         return torch.cat([posterior.sum(-2), (posterior.mT @ bits).flatten(1)], -1)
 
-    def _law(self, slopes: Tensor, intercepts: Tensor) -> TraitBits:
+    def _traits(self, slopes: Tensor, intercepts: Tensor) -> TraitBits:
         nodes, log_weights = _nodes(self.num_nodes, slopes)
         return TraitBits(
             slopes.unsqueeze(-2) * nodes.unsqueeze(-1) + intercepts.unsqueeze(-2), log_weights

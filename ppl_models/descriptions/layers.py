@@ -417,7 +417,7 @@ class Root(Protocol):
         ...
 
     @property
-    def law(self) -> str:
+    def equation(self) -> str:
         """Distribution in symbols for a page; with ``_k`` where latents are independent."""
         ...
 
@@ -507,7 +507,7 @@ class RootLayer:
     renamable = True
     flippable = True
     profiles = None
-    law = "Bernoulli(π_k)"
+    equation = "Bernoulli(π_k)"
 
     @property
     def num_free(self) -> int:

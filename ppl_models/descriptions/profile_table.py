@@ -10,10 +10,15 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from ppl_models.descriptions.attribute_law import AttributeRoot, ordered, pairs_of, place_of
+from ppl_models.descriptions.attribute_distribution import (
+    AttributeRoot,
+    ordered,
+    pairs_of,
+    place_of,
+)
 from ppl_models.descriptions.layers import Params
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.profile_laws import ProfileTable, codes_of, entries, places_of
+from ppl_models.parts.profile_distributions import ProfileTable, codes_of, entries, places_of
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_ATTRIBUTES = 14  # of a table over all profiles
@@ -26,7 +31,7 @@ ABSENT = -1e4  # log-weight of a profile that there is not, where infinities wou
 class TableRoot:
     """Table of profile probabilities (C,) ~ Dirichlet(concentration).
 
-    A :class:`~ppl_models.descriptions.attribute_law.AttributeRoot`.
+    A :class:`~ppl_models.descriptions.attribute_distribution.AttributeRoot`.
 
     Args:
         weights: name of their site.
@@ -58,7 +63,7 @@ class TableRoot:
     flippable = renamable
 
     @property
-    def law(self) -> str:
+    def equation(self) -> str:
         which = "all" if self.profiles is None else "the"
         return f"Categorical(π) over {which} {self.num_profiles:,} profiles" + (
             "" if self.profiles is None else " of the hierarchy"

@@ -151,7 +151,7 @@ class Categorical(ResponseFamily):
         eta[..., own.code > 0] = linear
         return eta
 
-    def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+    def log_probabilities_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
         r"""Log-probabilities of the categories of items of one size, (..., C).
 
         Args:
@@ -161,9 +161,9 @@ class Categorical(ResponseFamily):
         """
         return torch.nn.functional.pad(linear, (1, 0)).log_softmax(-1)
 
-    def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
-        """Derivatives of :meth:`law_of_item` by predictors and thresholds, (..., C, r + g)."""
-        chances = self.law_of_item(linear, thresholds).exp()
+    def slopes_of_log_probabilities(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+        """Derivatives of the log-probabilities by predictors and thresholds, (..., C, r + g)."""
+        chances = self.log_probabilities_of_item(linear, thresholds).exp()
         return torch.eye(chances.shape[-1]).to(chances)[:, 1:] - chances[..., None, 1:]
 
     def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:
@@ -172,8 +172,12 @@ class Categorical(ResponseFamily):
         Args:
             code: (n, N) of whole numbers; linear: (R, n, r, N); thresholds: (R, n, g).
         """
-        law = self.law_of_item(linear.mT, thresholds.unsqueeze(-2))  # (R, n, N, C)
-        return law.gather(-1, code.long().expand(law.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        log_probabilities = self.log_probabilities_of_item(
+            linear.mT, thresholds.unsqueeze(-2)
+        )  # (R, n, N, C)
+        return log_probabilities.gather(
+            -1, code.long().expand(log_probabilities.shape[:-1]).unsqueeze(-1)
+        ).squeeze(-1)
 
     def of_chances(self, chances: Tensor) -> tuple[Tensor, Tensor]:
         """Linear predictors and thresholds from positive probabilities (..., P)."""
@@ -372,14 +376,14 @@ class Ordinal(Categorical):
             return super().whole(linear, thresholds)
         return self.log_chances(linear, linear.new_zeros(0) if thresholds is None else thresholds)
 
-    def law_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+    def log_probabilities_of_item(self, linear: Tensor, thresholds: Tensor) -> Tensor:
         if self.link is None:
-            return super().law_of_item(linear, thresholds)
+            return super().log_probabilities_of_item(linear, thresholds)
         return self.log_chances_of_item(linear.squeeze(-1), thresholds)
 
-    def slopes_of_law(self, linear: Tensor, thresholds: Tensor) -> Tensor:
+    def slopes_of_log_probabilities(self, linear: Tensor, thresholds: Tensor) -> Tensor:
         if self.link is None:
-            return super().slopes_of_law(linear, thresholds)
+            return super().slopes_of_log_probabilities(linear, thresholds)
         return self.slopes_of_item(linear.squeeze(-1), thresholds)
 
     def log_chance_of(self, code: Tensor, linear: Tensor, thresholds: Tensor) -> Tensor:

@@ -49,14 +49,14 @@ MOST_SUMS = 2**16
 # ---------------------------------------------------------------- stationary distributions
 
 
-def stationary_law(transitions: Tensor) -> Tensor:
+def stationary_distribution(transitions: Tensor) -> Tensor:
     r"""Stationary distribution (\*batch, K), :math:`\delta A = \delta`; differentiable."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)
     return torch.linalg.solve((eye - transitions + 1.0).mT, torch.ones_like(transitions[..., 0]))
 
 
-def limit_law(transitions: Tensor) -> Tensor:
+def limiting_distribution(transitions: Tensor) -> Tensor:
     r"""Long-run share of time in each state (\*batch, K), of any chain begun evenly."""
     size = transitions.shape[-1]
     eye = torch.eye(size, dtype=transitions.dtype, device=transitions.device)

@@ -172,12 +172,12 @@ def test_exact_noise_beyond_the_truth_makes_no_clear_step(truth):
         assert result_of(d, sd=0.05).chosen == truth
 
 
-# ---------------------------------------------------------------- words on a right law
+# ---------------------------------------------------------------- words on a right distribution
 
 
-def test_words_claim_nothing_of_the_law_on_an_exactly_poisson_table():
+def test_words_claim_nothing_of_the_distribution_on_an_exactly_poisson_table():
     """Three activities for the twelve cells of a row: fitted noise is too regular, and looks
-    contradicted although the law is exact.
+    contradicted although the distribution is exact.
     """
     rng = np.random.default_rng(3)
     signatures = rng.dirichlet(np.full(12, 0.5), size=3)

@@ -100,7 +100,7 @@ def test_plug_in_of_counts():
     fits = fit_grid(lambda k: Mixture(k, Poisson(), bound=15.0), x, (1, 2, 3, 4), num_restarts=2)
     result = acdc(fits, x, discrepancy=PlugIn())
     assert result.chosen == 3
-    # by hand: responsibilities against the component's law
+    # by hand: responsibilities against the component's distribution
     own = fits[2]
     weight = own.posterior_latents(x)["assignments"].numpy()
     rates = own.params["predictors"].exp().numpy()[:, 0]
@@ -108,10 +108,10 @@ def test_plug_in_of_counts():
         values = np.unique(x)
         p = np.array([weight[x[:, 0] == v, k].sum() for v in values])
         p = p / p.sum()
-        law = stats.poisson.logpmf(values, rates[k])
+        distribution = stats.poisson.logpmf(values, rates[k])
         seen = p > 0
         assert result.raw[2][k] == pytest.approx(
-            (p[seen] * (np.log(p[seen]) - law[seen])).sum(), rel=1e-8
+            (p[seen] * (np.log(p[seen]) - distribution[seen])).sum(), rel=1e-8
         )
 
 

@@ -87,7 +87,7 @@ def test_draws_are_matched_as_every_assignment_says(
 
 
 @pytest.mark.parametrize("kind", ["encoder", "deep", "noisy-or", "mixture"])
-def test_renamed_draws_carry_one_name_and_the_same_law(kind):
+def test_renamed_draws_carry_one_name_and_the_same_distribution(kind):
     generator = torch.Generator().manual_seed(0)
     if kind in ("encoder", "deep"):
         model = DeepDiscreteEncoder(6, (3,) if kind == "encoder" else (3, 2), bound=50.0)

@@ -44,8 +44,8 @@ def answers(num_rows: int = 120) -> Tensor:
 
 
 def test_the_divergence_is_that_of_the_components():
-    """Two normal laws a distance d apart have a symmetrised divergence of d squared; below 1e-3
-    they are one.
+    """Two normal distributions a distance d apart have a symmetrised divergence of d squared; below
+    1e-3 they are one.
     """
     x = torch.linspace(-8, 8, 4001, dtype=F64)
     for distance, same in ((0.02, True), (0.05, False)):

@@ -118,7 +118,7 @@ def test_full_covariances_stay_about_one_centre() -> None:
     steps, start = steps_and_start(Mixture(2, MultivariateNormal(), 3, bound=1e4), data)
     whole = steps.e_step(start)[0]
     added, _ = summed_statistics(steps, start, data.split(7))
-    assert torch.equal(added.of_law.centre, data.mean(0))
+    assert torch.equal(added.of_distribution.centre, data.mean(0))
     assert_near(added, whole)
     with pytest.raises(
         ValueError, match=r"NormalStatistics.centre is not a sum"

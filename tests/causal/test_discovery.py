@@ -254,7 +254,7 @@ def test_likely_graphs_stand_for_all(num_rows: int) -> None:
     assert missed / 5 < left < 5 * missed
 
 
-def test_draws_of_graphs_have_their_law() -> None:
+def test_draws_of_graphs_have_their_distribution() -> None:
     """Three attributes: shares of DAGs among 20,000 draws are exp(score) times the number of orders
     that agree.
     """

@@ -107,7 +107,7 @@ def test_inflation_is_that_of_estimates_over_samples() -> None:
     np.testing.assert_allclose(variances / known, expected, rtol=0.25)
 
 
-def test_the_statistic_of_independence_has_its_law_at_the_effective_rows() -> None:
+def test_the_statistic_of_independence_has_its_distribution_at_the_effective_rows() -> None:
     """Independent attributes behind noisy items: 2 n I averages one at the effective number of
     rows, more than two at the observed one.
     """

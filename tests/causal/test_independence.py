@@ -45,13 +45,13 @@ def test_an_attribute_that_copies_another() -> None:
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 8])
-def test_interval_inverts_the_noncentral_law(degrees: int) -> None:
+def test_interval_inverts_the_noncentral_distribution(degrees: int) -> None:
     for statistic in (10.0, 60.0, 400.0):
         low, high = _noncentralities(statistic, degrees, 0.025)
         assert ncx2.sf(statistic, degrees, low) == pytest.approx(0.025, abs=1e-6) or low == 0
         assert ncx2.cdf(statistic, degrees, high) == pytest.approx(0.025, abs=1e-6)
     below, above = (_noncentralities(LARGE + step, degrees, 0.025) for step in (-0.001, 0.001))
-    np.testing.assert_allclose(below, above, rtol=0.003)  # where the normal law takes over
+    np.testing.assert_allclose(below, above, rtol=0.003)  # where the normal distribution takes over
 
 
 @pytest.mark.parametrize(

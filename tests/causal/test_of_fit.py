@@ -93,8 +93,8 @@ def test_the_plain_call(fitted: Fit) -> None:
 
 
 def test_the_model_refitted_under_the_graph(fitted: Fit) -> None:
-    """A full refit with the graph as the law of the attributes reaches what holding the items says,
-    and a little more.
+    """A full refit with the graph as the distribution of the attributes reaches what holding the
+    items says, and a little more.
     """
     data = answers()
     report = discover_attributes(fitted, data, num_draws=2)
@@ -152,7 +152,7 @@ def test_a_hierarchy_keeps_its_zeros() -> None:
     np.testing.assert_allclose(found.table[~barred], result.params["profiles"].numpy(), atol=1e-4)
 
 
-def test_laws_that_assume_the_answer_are_refused() -> None:
+def test_distributions_that_assume_the_answer_are_refused() -> None:
     data = answers(200)
     for root in (Independent(), Hierarchy((("add", "borrow"),))):
         result = fit(LatentAttributeModel(matrix(), Normal(), root=root), data)

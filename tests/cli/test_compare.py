@@ -67,7 +67,10 @@ def test_folders_are_ranked_on_one_page(folders, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "predicts unseen rows best, " in result.stdout
     table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)
-    assert set(table.index[:2]) == {"attributes", "network"}  # one cause an item: the same law
+    assert set(table.index[:2]) == {
+        "attributes",
+        "network",
+    }  # one cause an item: the same distribution
     assert table["test_log_likelihood"].idxmin() == "one class"
     assert "different ways" in result.stderr
     assert "lower bounds" not in result.stderr

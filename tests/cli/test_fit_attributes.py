@@ -88,7 +88,9 @@ def test_answers_and_a_q_matrix_to_a_folder_and_a_graph(
     )
 
 
-def test_a_given_law_is_not_searched_for_causes(answers: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_given_distribution_is_not_searched_for_causes(
+    answers: tuple[Path, Path], tmp_path: Path
+) -> None:
     done = fitted(
         answers,
         tmp_path / "out",
@@ -170,7 +172,7 @@ def test_a_q_matrix_is_found(tmp_path: Path) -> None:
         ("hierarchy:add>carry,carry>borrow", Hierarchy((("add", "carry"), ("carry", "borrow")))),
     ],
 )  # fmt: skip
-def test_laws_by_name(text: str, expected: object) -> None:
+def test_distributions_by_name(text: str, expected: object) -> None:
     from inference.cli.families import root_of
 
     assert root_of(text) == expected
@@ -204,7 +206,10 @@ WRONG = {
         ("--q", "Q", "--items", "dina:x"),
         "--items: blocks are written NAME:NUMBER",
     ),
-    "no such law": (("--q", "Q", "--root", "free"), "--root: one of saturated, independent"),
+    "no such distribution": (
+        ("--q", "Q", "--root", "free"),
+        "--root: one of saturated, independent",
+    ),
     "half a pair": (("--q", "Q", "--root", "dag:add>"), "--root: one of"),
     "no such attribute": (
         ("--q", "Q", "--root", "dag:add>multiply"),

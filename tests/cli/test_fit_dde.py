@@ -63,7 +63,7 @@ def test_a_table_of_texts(tmp_path: Path) -> None:
     table["colour"] = np.where(rng.random(400) < 0.2 + 0.6 * bits[:, 0], "red", "blue")
     table["age"] = 40 + 9 * bits[:, 1] + 4 * rng.normal(size=400)
     pd.DataFrame(table).to_csv(tmp_path / "answers.csv", index=False)
-    laws = ",".join(f"q{j}=ordinal" for j in range(5))
+    distributions = ",".join(f"q{j}=ordinal" for j in range(5))
     common = [
         "fit",
         "dde",
@@ -74,7 +74,7 @@ def test_a_table_of_texts(tmp_path: Path) -> None:
         "--penalty",
         "none",
         "--response",
-        laws,
+        distributions,
     ]
     refused = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "no")])
     assert refused.exit_code == 2

@@ -104,7 +104,7 @@ def test_columns_are_taken_as_they_look_and_rows_are_written(people, tmp_path):
         ("multivariate-normal", "age,visits", MultivariateNormal()),
     ],
 )
-def test_the_law_asked_for(people, tmp_path, response, columns, component):
+def test_the_distribution_asked_for(people, tmp_path, response, columns, component):
     done = mixture(
         people, tmp_path, "--components", 1, "--columns", columns, "--response", response
     )

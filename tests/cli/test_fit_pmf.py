@@ -1,4 +1,4 @@
-"""``ppl-models fit pmf``: the law asked for, and the folder it writes."""
+"""``ppl-models fit pmf``: the distribution asked for, and the folder it writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
 )
 @pytest.mark.parametrize(
-    ("law", "model"),
+    ("distribution", "model"),
     [
         ("poisson", PoissonFactorization(16, 2)),
         ("nb-linear", NegativeBinomialFactorization(16, 2, variance="linear")),
@@ -39,7 +39,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("normal-nonnegative", GaussianFactorization(16, 2, nonnegative=True)),
     ],
 )
-def test_the_law_asked_for(table, tmp_path, law, model):
+def test_the_distribution_asked_for(table, tmp_path, distribution, model):
     out = tmp_path / "out"
     done = run(
         "fit",
@@ -47,8 +47,8 @@ def test_the_law_asked_for(table, tmp_path, law, model):
         table,
         "--components",
         2,
-        "--law",
-        law,
+        "--distribution",
+        distribution,
         "--out",
         out,
         "--restarts",
@@ -80,10 +80,18 @@ def test_usage_is_for_poisson_counts(table, tmp_path):
         "--components",
         2,
         "--usage",
-        "--law",
+        "--distribution",
         "normal",
         "--out",
         tmp_path / "out",
     )
     assert told.exit_code == 2
     assert "--usage: signatures may be absent from Poisson counts only" in told.stderr
+
+
+def test_the_old_name_of_the_distribution_warns(table, tmp_path):
+    out = ("--law", "normal", "--usage", "--out", tmp_path / "out")
+    told = run("fit", "pmf", table, "--components", 2, *out)
+    assert told.exit_code == 2
+    assert "warning: --law is deprecated: write --distribution" in told.stderr
+    assert "--distribution normal was asked for" in " ".join(told.stderr.split())

@@ -50,7 +50,11 @@ def test_select_mixture_writes_the_page(tmp_path):
     ):
         assert words in page
     assert Fit.load(out / "fit").model.num_components == 2
-    assert set(pd.read_csv(out / "laws.csv")["law"]) == {"normal", "Student t", "skew-normal"}
+    assert set(pd.read_csv(out / "distributions.csv")["distribution"]) == {
+        "normal",
+        "Student t",
+        "skew-normal",
+    }
     assert (
         pd.read_csv(out / "posterior.csv")["assignments"].value_counts() > 20
     ).sum() == 2  # the group of every row
@@ -65,8 +69,8 @@ def test_select_mixture_writes_the_page(tmp_path):
 
 
 def test_the_plain_call_looks_at_the_columns(tmp_path):
-    """Neither numbers to compare nor a law are given: answers of yes and no, and columns of several
-    kinds.
+    """Neither numbers to compare nor a distribution are given: answers of yes and no, and columns
+    of several kinds.
     """
     from typer.testing import CliRunner
 
@@ -82,8 +86,11 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
         age=rng.normal(0, 1, 120) + 4 * group,
         town=np.where(rng.random(120) < np.where(group == 1, 0.9, 0.1), "north", "south"),
     )
-    for frame, law in ((answers, "Bernoulli"), (mixed, "Bernoulli, normal and categorical")):
-        table, out = tmp_path / "rows.csv", tmp_path / law
+    for frame, distribution in (
+        (answers, "Bernoulli"),
+        (mixed, "Bernoulli, normal and categorical"),
+    ):
+        table, out = tmp_path / "rows.csv", tmp_path / distribution
         frame.to_csv(table, index=False)
         done = CliRunner().invoke(
             app,
@@ -100,9 +107,9 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
         )
         assert done.exit_code == 0, done.output
         assert "the columns are taken as follows" in done.output
-        laws = pd.read_csv(out / "laws.csv")
-        assert set(laws["law"]) == {law}
-        assert list(laws["num_components"]) == [1, 2, 3, 4, 5, 6]
+        distributions = pd.read_csv(out / "distributions.csv")
+        assert set(distributions["distribution"]) == {distribution}
+        assert list(distributions["num_components"]) == [1, 2, 3, 4, 5, 6]
         assert json.loads((out / "selection.json").read_text())["chosen"] == 2
         assert Fit.load(out / "fit").model.num_components == 2
 

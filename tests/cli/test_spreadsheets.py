@@ -69,7 +69,7 @@ def test_no_text_is_a_formula_and_every_text_comes_back(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]
 ) -> None:
     """Failed before: names and words went raw into the file."""
-    path = tmp_path_factory.mktemp("law") / "table.csv"
+    path = tmp_path_factory.mktemp("distribution") / "table.csv"
     numbers = [-1.5, np.nan, -3e-7]
     table = pd.DataFrame(
         {texts[0]: texts, texts[1]: pd.Categorical(texts), texts[2]: numbers},

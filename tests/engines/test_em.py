@@ -91,7 +91,7 @@ def test_restarts_in_one_batch_equal_single_runs(response, penalty):
     """
     model, x = encoder(response, seed=1, penalty=penalty)
     problem = problem_of(model, x, 0, start_given=True)
-    start = spectral_start(model.layers(), model.root_law(), x, num_starts=3)
+    start = spectral_start(model.layers(), model.root_layer(), x, num_starts=3)
     method = replace(QUICK, max_iterations=100)
     batch = method.run(problem, start, NoProgress(), None)
     for r in range(3):
@@ -108,7 +108,7 @@ def test_restarts_in_one_batch_equal_single_runs(response, penalty):
 
 def test_chunks_do_not_matter():
     model, x = encoder(Poisson(), missing=0.1)
-    start = spectral_start(model.layers(), model.root_law(), x, num_starts=2)
+    start = spectral_start(model.layers(), model.root_layer(), x, num_starts=2)
     whole = LayeredSteps.build(model, x, 2**20).e_step(start)
     small = LayeredSteps.build(model, x, 64).e_step(start)
     assert torch.allclose(whole[1], small[1], rtol=1e-12)
@@ -121,7 +121,7 @@ def test_chunks_do_not_matter():
 def test_the_m_step_sees_no_rows():
     for num_rows in (50, 500):
         model, x = encoder(num_rows=num_rows)
-        start = spectral_start(model.layers(), model.root_law(), x)
+        start = spectral_start(model.layers(), model.root_layer(), x)
         statistics, _, _ = LayeredSteps.build(model, x).e_step(start)
         sizes = {
             tuple(v.shape)

@@ -1,4 +1,4 @@
-"""Transitions of Hamiltonian dynamics on a law that is known."""
+"""Transitions of Hamiltonian dynamics on a distribution that is known."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from inference.engines.metric import adapted
 
 
 def normal_window(covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draws of a normal law and the slopes of its density there, (count, 2, P)."""
+    """Draws of a normal distribution and the slopes of its density there, (count, 2, P)."""
     draws = (
         np.random.default_rng(seed).standard_normal((count, len(covariance)))
         @ np.linalg.cholesky(covariance).T

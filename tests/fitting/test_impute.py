@@ -69,11 +69,15 @@ def test_missing_cells_of_mixed_columns_are_filled_under_their_names() -> None:
     )
 
 
-@pytest.mark.parametrize("law", [MultivariateT(), SkewNormal()], ids=lambda law: type(law).__name__)
+@pytest.mark.parametrize(
+    "distribution",
+    [MultivariateT(), SkewNormal()],
+    ids=lambda distribution: type(distribution).__name__,
+)
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")
-def test_laws_of_whole_rows_expect_their_means(law) -> None:
+def test_distributions_of_whole_rows_expect_their_means(distribution) -> None:
     x = np.random.default_rng(0).gamma(2.0, size=(200, 2))
-    result = fit(Mixture(1, law, 2), x, EM(max_iterations=100))
+    result = fit(Mixture(1, distribution, 2), x, EM(max_iterations=100))
     drawn = result.simulate(40_000)["items"].mean(0)
     torch.testing.assert_close(result.reconstruct(x)[0], drawn, rtol=0.05, atol=0.02)
 

@@ -52,9 +52,9 @@ def two_layers(request):
     return result, x[:9]
 
 
-def item_laws(response, eta, dispersion):
-    """torch's own law of each item given its predictor."""
-    laws = []
+def item_distributions(response, eta, dispersion):
+    """torch's own distribution of each item given its predictor."""
+    distributions = []
     for family, columns, part in response.blocks(6):
         for j in range(columns.start, columns.stop):
             sd = (
@@ -68,8 +68,8 @@ def item_laws(response, eta, dispersion):
                 "Normal": lambda e=eta[j], s=sd: TorchNormal(e, s),
                 "LogNormal": lambda e=eta[j], s=sd: TorchLogNormal(e, s),
             }
-            laws.append(kinds[name_of(family)]())
-    return laws
+            distributions.append(kinds[name_of(family)]())
+    return distributions
 
 
 def by_hand(result, x):
@@ -80,14 +80,14 @@ def by_hand(result, x):
     joint = torch.zeros(len(x), len(first), len(second), dtype=torch.float64)
     means = torch.zeros(len(first), 6, dtype=torch.float64)
     for c, a in enumerate(first):
-        laws = item_laws(
+        distributions = item_distributions(
             result.model.response, p["intercepts_1"] + p["loadings_1"] @ a, p.get("dispersion")
         )
-        means[c] = torch.stack([law.mean for law in laws])
+        means[c] = torch.stack([distribution.mean for distribution in distributions])
         rows = torch.zeros(len(x), dtype=torch.float64)
         for i, j in itertools.product(range(len(x)), range(6)):
             if not math.isnan(x[i, j]):
-                rows[i] += laws[j].log_prob(torch.tensor(x[i, j], dtype=torch.float64))
+                rows[i] += distributions[j].log_prob(torch.tensor(x[i, j], dtype=torch.float64))
         for d, b in enumerate(second):
             prior = Coin(logits=p["intercepts_2"] + p["loadings_2"] @ b).log_prob(a).sum()
             joint[:, c, d] = rows + prior + Coin(p["proportions"]).log_prob(b).sum()

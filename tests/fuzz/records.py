@@ -48,7 +48,7 @@ PROTOCOLS = {
     "Decoder": ("BackwardElimination", "HardThresholding", "Pursuit", "Shrinkage"),
     "Guide": ("MeanField", "FullRank", "LowRank"),
     "Method": ("EM", "EM", "SAEM"),
-    "AttributeLaw": ("Saturated", "Independent", "HigherOrder", "Hierarchy", "Dag"),
+    "AttributeDistribution": ("Saturated", "Independent", "HigherOrder", "Hierarchy", "Dag"),
 }
 RULES = ("additive", "acdm", "rrum", "dina", "dino", "gdm", "saturated")
 RULE_RECORDS = ("Additive", "ACDM", "RRUM", "ExpDINA", "ExpDINO", "ExpGDM")
@@ -250,7 +250,7 @@ def _asked(draw: Draw, given: dict[str, Any]) -> dict[str, Any]:
             draw.choice(RULES) if draw.chance(0.7) else record(draw, draw.choice(RULE_RECORDS))
             for _ in range(items)
         ]
-    root = record(draw, draw.choice(PROTOCOLS["AttributeLaw"]), 0.03)
+    root = record(draw, draw.choice(PROTOCOLS["AttributeDistribution"]), 0.03)
     own = {
         "q_matrix": q_matrix,
         "items": rule,

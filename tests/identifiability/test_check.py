@@ -22,7 +22,7 @@ from ppl_models.parts.penalties import TruncatedLasso
 
 def check(params: dict[str, torch.Tensor], sizes: tuple[int, ...], **how: object):
     model = DeepDiscreteEncoder(sizes[0], sizes[1:])
-    return check_identifiability(params, layers=model.layers(), root=model.root_law(), **how)
+    return check_identifiability(params, layers=model.layers(), root=model.root_layer(), **how)
 
 
 # ---------------------------------------------------------------- known answers

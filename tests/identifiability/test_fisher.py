@@ -24,8 +24,8 @@ from ppl_models import Mixture, Poisson
 
 
 def cell_probabilities(theta: Tensor, num_items: int, num_latents: int) -> Tensor:
-    """Law of a one-layer Bernoulli encoder over all 2^J rows; theta = loadings, intercepts, logits
-    of proportions.
+    """Distribution of a one-layer Bernoulli encoder over all 2^J rows; theta = loadings,
+    intercepts, logits of proportions.
     """
     loadings = theta[: num_items * num_latents].reshape(num_items, num_latents)
     intercepts = theta[num_items * num_latents :][:num_items]
@@ -187,9 +187,9 @@ def test_bad_input_is_refused_by_name() -> None:
         information_from_jacobian(torch.ones(4, 3), "abc", torch.zeros(4))
 
 
-def test_a_column_that_is_there_twice_leaves_the_law_as_it_is() -> None:
+def test_a_column_that_is_there_twice_leaves_the_distribution_as_it_is() -> None:
     """Failed before: the scores of the rows agree for both columns, and the estimates were said to
-    change together without any change of the law.
+    change together without any change of the distribution.
     """
     rng = np.random.default_rng(0)
     counts = rng.poisson(np.where(rng.random((400, 1)) < 0.4, 1.0, 6.0), (400, 3)).astype(float)

@@ -1,5 +1,5 @@
-"""Verdicts on Q-matrices against the rank of the Jacobian of the law of all patterns at random
-parameters, and against the response vectors of all profiles.
+"""Verdicts on Q-matrices against the rank of the Jacobian of the distribution of all patterns at
+random parameters, and against the response vectors of all profiles.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def rank_and_size(
     shares: np.ndarray | None = None,
     normal: bool = False,
 ) -> tuple[int, int]:
-    """Rank of the Jacobian of the law of the items at random parameters, and the number of
+    """Rank of the Jacobian of the distribution of the items at random parameters, and the number of
     parameters.
     """
     generator = np.random.default_rng(seed)
@@ -89,11 +89,11 @@ def rank_and_size(
         mean = 1 / (1 + np.exp(-eta))
         residual = at[:, None] - mean
         each = np.where(at[:, None] == 1, mean, 1 - mean)
-    law = each.prod(-1)  # (X, C)
+    distribution = each.prod(-1)  # (X, C)
     by_item = [
-        (law * share * residual[..., j]) @ d for j, d in enumerate(designs)
+        (distribution * share * residual[..., j]) @ d for j, d in enumerate(designs)
     ]  # both families have the score residual * d
-    jacobian = np.column_stack([law[:, 1:] - law[:, :1], *by_item])
+    jacobian = np.column_stack([distribution[:, 1:] - distribution[:, :1], *by_item])
     values = np.linalg.svd(
         jacobian / np.linalg.norm(jacobian, axis=0).clip(1e-300), compute_uv=False
     )
@@ -101,7 +101,7 @@ def rank_and_size(
 
 
 @pytest.mark.parametrize("kind", ["dina", "dino", "additive", "gdm", "mixed"])
-def test_verdicts_agree_with_the_rank_of_the_law(kind: str) -> None:
+def test_verdicts_agree_with_the_rank_of_the_distribution(kind: str) -> None:
     """Strict and generic verdicts have full rank at random parameters, proofs of the contrary
     never.
     """
@@ -223,8 +223,8 @@ def test_blocks_are_items_of_the_proof() -> None:
 
 
 def test_a_hierarchy_has_fewer_profiles() -> None:
-    """Under "b needs a" a conjunctive item of both is one of b, and the rank of the law of the
-    profiles left agrees.
+    """Under "b needs a" a conjunctive item of both is one of b, and the rank of the distribution of
+    the profiles left agrees.
     """
     q, names = [[1, 0], [1, 1], [1, 0], [1, 1], [1, 0], [1, 1]], ("a", "b")
     chain = LatentAttributeModel(
@@ -249,7 +249,7 @@ def test_a_hierarchy_has_fewer_profiles() -> None:
     assert merged.alike == (((0, 0), (1, 0)),)
 
 
-def test_laws_of_the_attributes_with_fewer_parameters_are_not_said_to_fail() -> None:
+def test_distributions_of_the_attributes_with_fewer_parameters_are_not_said_to_fail() -> None:
     q = [[1, 0, 0], [0, 1, 0], [1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1]]
     for root in (Independent(), HigherOrder()):
         report = check_identifiability(LatentAttributeModel(q, items="dina", root=root))

@@ -77,7 +77,7 @@ def test_codes_are_places_of_their_own():
 
 
 def test_members_are_named_as_the_estimate(result):
-    """Components in another order come back; the law does not change."""
+    """Components in another order come back; the distribution does not change."""
     structure = structure_of(result.model)
     order = torch.tensor([1, 0])
     turned = structure.labels()[0].rename(

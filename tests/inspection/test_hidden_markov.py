@@ -110,7 +110,7 @@ def test_paths_and_filtered_states_are_those_of_every_path(allowed: Any) -> None
             assert all(abs(seen.get(pair, 0.0) - share) < 0.05 for pair, share in pairs.items())
 
 
-def test_a_forecast_is_the_law_of_the_next_steps() -> None:
+def test_a_forecast_is_the_distribution_of_the_next_steps() -> None:
     model = HiddenMarkov(2, Poisson(), 1, num_steps=40)
     result, data = at_truth(model, [40, 25], seed=3)
     found = forecast(result, data, 3, level=0.8)

@@ -36,7 +36,7 @@ Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1))
 def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
     result, items = small
     patterns = np.array(list(itertools.product((0, 1), repeat=8)), dtype=float)
-    law = (
+    distribution = (
         Program(result.model, torch.tensor(patterns)).log_marginal_rows(result.params).exp().numpy()
     )
     found, x = item_fit(result, items, "score"), items.numpy()
@@ -45,7 +45,9 @@ def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> 
         rest, seen = patterns.sum(1) - patterns[:, j], x.sum(1) - x[:, j]
         cells = []
         for r in range(8):
-            expected = (law * patterns[:, j])[rest == r].sum() / law[rest == r].sum()
+            expected = (distribution * patterns[:, j])[rest == r].sum() / distribution[
+                rest == r
+            ].sum()
             rows = (seen == r).sum()
             cells.append(
                 np.array(

@@ -49,7 +49,7 @@ def drawn(
     """Rows of items whose effects are clear."""
     layer = model.layers()[0]
     graph = layer.graph.double()  # type: ignore[union-attr]
-    root = model.root_law()
+    root = model.root_layer()
     params = {name: value[0] for name, value in root.uniform(torch.zeros((), dtype=F64)).items()}
     params |= {
         "loadings": 2.5 * graph / graph.sum(-1, keepdim=True),
@@ -112,7 +112,7 @@ def test_tables_are_those_of_the_fit(items: Any, response: Any, root: Any, missi
     assert abs(climbed.log_likelihood - tables.log_likelihood) < 0.5
 
 
-def test_a_law_with_a_trait_is_carried_along() -> None:
+def test_a_distribution_with_a_trait_is_carried_along() -> None:
     q = [[1, 0, 0], [0, 1, 0], [0, 0, 1]] * 3
     model = LatentAttributeModel(q, root=HigherOrder(), bound=15)
     data = drawn(model, 300, 2)

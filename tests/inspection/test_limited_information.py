@@ -1,5 +1,5 @@
-"""M2 against the definition on all answer patterns, its law under the model, and its power under a
-wrong Q-matrix.
+"""M2 against the definition on all answer patterns, its distribution under the model, and its power
+under a wrong Q-matrix.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def by_definition(
     items: torch.Tensor,
     free: list[tuple[str, tuple[int, ...]]],
 ) -> tuple[float, int]:
-    """The multinomial law of all 64 patterns, derivatives by central differences, inverses as they
-    are written.
+    """The multinomial distribution of all 64 patterns, derivatives by central differences, inverses
+    as they are written.
     """
     moments = np.stack(
         [*BITS.T, *(BITS[:, j] * BITS[:, k] for j, k in itertools.combinations(range(6), 2))]
     )  # (21, 64)
 
-    def law(values: dict[str, torch.Tensor]) -> np.ndarray:
+    def distribution(values: dict[str, torch.Tensor]) -> np.ndarray:
         return Program(model, torch.tensor(BITS)).log_marginal_rows(values).exp().numpy()
 
     slopes = []
@@ -55,9 +55,9 @@ def by_definition(
             moved[name][index] += step
             if name == "profiles":
                 moved[name][-1] -= step
-            sides.append(moments @ law(moved))
+            sides.append(moments @ distribution(moved))
         slopes.append((sides[0] - sides[1]) / 2e-5)
-    p, delta = law(params), np.stack(slopes, 1)
+    p, delta = distribution(params), np.stack(slopes, 1)
     inverse = np.linalg.inv(moments @ (np.diag(p) - np.outer(p, p)) @ moments.T)
     middle = (
         inverse - inverse @ delta @ np.linalg.inv(delta.T @ inverse @ delta) @ delta.T @ inverse
@@ -75,17 +75,17 @@ def test_the_definition(root: Any) -> None:
     graph = model.layers()[0].graph
     assert graph is not None
     truth = {"loadings": 2.0 * graph.double(), "intercepts": torch.full((6,), -1.0, dtype=F64)}
-    law = {"profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64)}
+    root_params = {"profiles": torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64)}
     if isinstance(root, Independent):
-        law = {"proportions": torch.tensor([0.5, 0.4], dtype=F64)}
+        root_params = {"proportions": torch.tensor([0.5, 0.4], dtype=F64)}
     if isinstance(root, Dag):
-        law = {"conditionals": torch.tensor([0.5, 0.3, 0.8], dtype=F64)}
-    items = Program(model, None, 600).simulate(truth | law, 3)["items"]
+        root_params = {"conditionals": torch.tensor([0.5, 0.3, 0.8], dtype=F64)}
+    items = Program(model, None, 600).simulate(truth | root_params, 3)["items"]
     result = fit(model, items, EM(tolerance=1e-6), num_restarts=1)
     free = [("loadings", tuple(place)) for place in graph.nonzero().tolist()] + [
         ("intercepts", (j,)) for j in range(6)
     ]
-    ((site, value),) = law.items()
+    ((site, value),) = root_params.items()
     free += [(site, (k,)) for k in range(len(value) - (site == "profiles"))]
     found = limited_information_fit(result, items)
     expected, degrees = by_definition(model, result.params, items, free)
@@ -121,7 +121,7 @@ def test_the_interval_of_rmsea() -> None:
 
 
 @pytest.mark.slow
-def test_the_law_under_the_model() -> None:
+def test_the_distribution_under_the_model() -> None:
     """Forty data sets of the model: the mean is the number of degrees of freedom, and few are
     called misfits.
     """

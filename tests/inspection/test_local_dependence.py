@@ -30,7 +30,7 @@ def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
         items.numpy(),
     )
 
-    def law(free: torch.Tensor) -> np.ndarray:
+    def distribution(free: torch.Tensor) -> np.ndarray:
         return (
             Program(result.model, torch.tensor(PATTERNS))
             .log_marginal_rows(errors.coordinates.params(free))
@@ -46,13 +46,16 @@ def test_pairs_by_enumeration(small: tuple[Fit, torch.Tensor]) -> None:
     steps = 1e-5 * torch.eye(len(errors.estimate), dtype=F64)
     slopes = np.stack(
         [
-            (covariances(law(errors.estimate + step)) - covariances(law(errors.estimate - step)))
+            (
+                covariances(distribution(errors.estimate + step))
+                - covariances(distribution(errors.estimate - step))
+            )
             / 2e-5
             for step in steps
         ],
         -1,
     )
-    p = law(errors.estimate)
+    p = distribution(errors.estimate)
     implied = covariances(p)
     mean = p @ PATTERNS
     for c, (j, k) in enumerate(itertools.combinations(range(8), 2)):

@@ -115,8 +115,8 @@ def _said(failure: float) -> float:
 
 
 def test_filter_merge_refit_repairs_doubles() -> None:
-    """A latent split into two equal ones, and noise: after the call the law is that of the right
-    size.
+    """A latent split into two equal ones, and noise: after the call the distribution is that of the
+    right size.
     """
     truth = small_truth()
     half = 1 - (1 - truth["prior"][0]).sqrt()

@@ -53,7 +53,7 @@ def rows_of(
     }
     params |= {
         name: value[0]
-        for name, value in model.root_law().uniform(torch.zeros((), dtype=F64)).items()
+        for name, value in model.root_layer().uniform(torch.zeros((), dtype=F64)).items()
     }
     if layer.dispersion:
         params["dispersion"] = torch.ones(len(graph), dtype=F64)

@@ -1,5 +1,5 @@
-"""Latent attributes in several groups: the law by hand, exact EM, groups apart, items that function
-differently, bad input.
+"""Latent attributes in several groups: the distribution by hand, exact EM, groups apart, items that
+function differently, bad input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ppl_models import (
 F64 = torch.float64
 Q = ((1, 0), (0, 1)) * 4 + ((1, 1),) * 2
 NAMES = tuple(f"q{j}" for j in range(10))
-LAWS = torch.tensor([[0.45, 0.2, 0.15, 0.2], [0.15, 0.1, 0.2, 0.55]], dtype=F64)
+DISTRIBUTIONS = torch.tensor([[0.45, 0.2, 0.15, 0.2], [0.15, 0.1, 0.2, 0.55]], dtype=F64)
 ROOTS = (Independent(), Hierarchy(((0, 1),)), Dag(((0, 1),)))
 
 
@@ -54,7 +54,7 @@ def table(
     """
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, num_rows)
-    place = np.array([rng.choice(4, p=LAWS[g].numpy()) for g in group])
+    place = np.array([rng.choice(4, p=DISTRIBUTIONS[g].numpy()) for g in group])
     bits = np.stack([place // 2, place % 2], -1)
     asked = np.array(Q)
     odds = -1.7 + 3.4 * (bits @ asked.T) / asked.sum(1)
@@ -65,7 +65,7 @@ def table(
     return frame, bits
 
 
-def test_the_law_by_hand() -> None:
+def test_the_distribution_by_hand() -> None:
     model = AttributeGroups(one(), ("early", "late"), free_items=("q8",))
     frame, _ = table(12)
     frame.iloc[2, 0] = math.nan
@@ -141,11 +141,11 @@ def test_groups_without_a_shared_parameter_are_separate_fits() -> None:
     assert joint.log_likelihood == pytest.approx(apart, abs=0.02)
 
 
-def test_groups_keep_their_laws_and_names() -> None:
+def test_groups_keep_their_distributions_and_names() -> None:
     frame, bits = table(1500)
     model = AttributeGroups(one(), ("early", "late"))
     found = fit(model, frame)
-    assert float((found.params["profiles"] - LAWS).abs().max()) < 0.06
+    assert float((found.params["profiles"] - DISTRIBUTIONS).abs().max()) < 0.06
     assert found.num_parameters == 10 + 12 + 2 * 3
     right = (found.posterior_latents(frame)["attributes"].numpy() > 0.5) == bits
     assert right.mean() > 0.9
@@ -164,7 +164,7 @@ def test_groups_keep_their_laws_and_names() -> None:
     assert np.allclose(compared.mastery, by_hand)
     z = (by_hand[1] - by_hand[0]) / np.hypot(
         *compared.errors
-    )  # laws of groups share the items alone
+    )  # distributions of groups share the items alone
     assert np.allclose(norm.isf(compared.p_value / 2), z, rtol=0.1)
     assert compared.differs
     idata = found.to_arviz(frame)
@@ -172,7 +172,7 @@ def test_groups_keep_their_laws_and_names() -> None:
     assert idata["posterior"]["profiles"].dims[-2:] == ("group", "profile")
     assert list(idata["posterior"]["item"].values) == list(NAMES)
     low, high = standard_errors(found, frame).intervals()["profiles"]
-    assert float(((low < LAWS) & (high > LAWS)).double().mean()) >= 0.75
+    assert float(((low < DISTRIBUTIONS) & (high > DISTRIBUTIONS)).double().mean()) >= 0.75
     order = np.random.default_rng(0).permutation(len(frame))
     numbers = np.column_stack([frame[list(NAMES)], frame["group"] == "late"]).astype(float)
     assert float(found.log_likelihood_rows(numbers[order]).sum()) == pytest.approx(

@@ -105,7 +105,7 @@ def test_the_prior_does_not_know_which_value_of_a_latent_is_called_one(model):
     for layer in model.layers():
         for k in range(layer.num_parents):
             flips = {layer.parent: torch.arange(layer.num_parents) == k}
-            other = relabel(params, model.layers(), model.root_law(), {}, flips)
+            other = relabel(params, model.layers(), model.root_layer(), {}, flips)
             assert not torch.equal(other[layer.loadings], params[layer.loadings])
             assert float(program.log_prior(other)) == pytest.approx(
                 float(before), rel=1e-9, abs=1e-7
@@ -113,7 +113,7 @@ def test_the_prior_does_not_know_which_value_of_a_latent_is_called_one(model):
 
 
 @pytest.mark.parametrize("bottom", [ExpDINA(), ExpDINO(), ExpGDM()], ids=repr)
-def test_the_prior_of_products_is_a_normal_law_of_the_predictors_over_all_profiles(bottom):
+def test_the_prior_of_products_is_a_normal_distribution_of_the_predictors_over_all_profiles(bottom):
     graph = ((1, 1, 0), (0, 1, 1), (1, 1, 1), (1, 0, 0))
     model = DeepDiscreteEncoder(4, (3,), graphs=(graph,), bottom=bottom)
     layer = model.layers()[0]

@@ -1,4 +1,5 @@
-"""Stacked noisy-OR layers: one layer is the noisy-OR network, the law of a draw, a fit, bad input.
+"""Stacked noisy-OR layers: one layer is the noisy-OR network, the distribution of a draw, a fit,
+bad input.
 
 The laws: zoo/test_laws.py.
 """

@@ -192,7 +192,7 @@ def test_an_order_without_a_link_is_a_graded_response() -> None:
     assert [family.link for family, _ in beside.response.parts] == ["cumulative", "adjacent"]  # type: ignore[attr-defined]
 
 
-def test_both_names_of_a_latent_are_one_law() -> None:
+def test_both_names_of_a_latent_are_one_distribution() -> None:
     """Flips and other orders leave the density of the rows as it is, thresholds too."""
     model = DeepDiscreteEncoder(
         5,
@@ -283,18 +283,18 @@ def test_boundaries_are_the_thresholds_of_graded_response(
     answers: pd.DataFrame, found: Fit
 ) -> None:
     """Where all latents are 0, P(x >= h) is the logistic function of minus the boundary, by the
-    fit's own law; with standard errors.
+    fit's own distribution; with standard errors.
     """
     beta = found.model.category_boundaries(found.params)
     assert beta.shape == (12,)
     layer = found.structure.layers[0]
-    law = (
+    distribution = (
         layer.response.whole(found.params["intercepts_1"], found.params["thresholds"])[:16]
         .reshape(4, 4)
         .exp()
     )
     torch.testing.assert_close(
-        law.flip(-1).cumsum(-1).flip(-1)[:, 1:], torch.sigmoid(-beta.reshape(4, 3))
+        distribution.flip(-1).cumsum(-1).flip(-1)[:, 1:], torch.sigmoid(-beta.reshape(4, 3))
     )
     steps = DeepDiscreteEncoder(1, (1,), response=Ordinal(4, link="adjacent"))
     params = {"intercepts_1": torch.tensor([0.3]), "thresholds": torch.tensor([1.0, -0.5])}

@@ -60,7 +60,7 @@ def test_sequences_of_unequal_length_are_each_alone_and_as_unrolled(ragged: Tens
             assert float(rows[b]) == pytest.approx(-loss, rel=1e-12)
 
 
-def test_other_names_are_the_same_law_and_are_found_again(ragged: Tensor) -> None:
+def test_other_names_are_the_same_distribution_and_are_found_again(ragged: Tensor) -> None:
     order = torch.tensor([2, 0, 1])
     renamed = {
         name: value[order][:, order] if name == "transitions" else value[order]

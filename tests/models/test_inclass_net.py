@@ -106,8 +106,10 @@ def test_what_a_module_or_known_density_gives_is_its_softmax() -> None:
         "bias_1": module.bias.detach()[None],
     }
     scores = model.log_scores(rows, params)
-    law = torch.cat([-0.5 * rows[:, :1] ** 2 + 0.3, -0.5 * (rows[:, :1] - 3) ** 2 - 0.3], 1)
-    torch.testing.assert_close(scores[0], law.log_softmax(-1))
+    distribution = torch.cat(
+        [-0.5 * rows[:, :1] ** 2 + 0.3, -0.5 * (rows[:, :1] - 3) ** 2 - 0.3], 1
+    )
+    torch.testing.assert_close(scores[0], distribution.log_softmax(-1))
     torch.testing.assert_close(scores[1], module(rows[:, 1:]).detach().log_softmax(-1))
 
 
@@ -120,10 +122,10 @@ def test_the_true_classifiers_give_minus_the_total_correlation() -> None:
     rows = torch.from_numpy(
         rng.normal(np.array([-1.0, 1.0])[component][:, None], 1.5, (200_000, 2))
     )
-    law = KnownDensities(
+    distribution = KnownDensities(
         lambda x: torch.cat([-0.5 * ((x + 1) / 1.5) ** 2, -0.5 * ((x - 1) / 1.5) ** 2], 1)
     )
-    model = InClassNet((1, 1), 2, networks=(law, law), weights=(0.4, 0.6))
+    model = InClassNet((1, 1), 2, networks=(distribution, distribution), weights=(0.4, 0.6))
     scales = torch.tensor([[math.log(0.4), math.log(0.6)]], dtype=F64)
     params = {
         "pseudo_weights": torch.ones(2, 2, dtype=F64),

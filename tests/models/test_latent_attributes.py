@@ -303,7 +303,7 @@ def test_sixteen_attributes(root: Any) -> None:
     """Beyond what a table holds: SAEM, or EM on the few profiles of a hierarchy."""
     identity = np.eye(16, dtype=int)
     model = LatentAttributeModel(np.concatenate([identity] * 3), Normal(), root=root)
-    law = (
+    root_params = (
         {
             "trait_slopes": torch.full((16,), 1.5, dtype=F64),
             "trait_intercepts": torch.zeros(16, dtype=F64),
@@ -315,7 +315,7 @@ def test_sixteen_attributes(root: Any) -> None:
         if isinstance(root, Dag)
         else {"profiles": torch.full((17,), 1 / 17, dtype=F64)}
     )
-    drawn = simulated(model, truth_of(model, 4.0, **law), 300)
+    drawn = simulated(model, truth_of(model, 4.0, **root_params), 300)
     problem = problem_of(model, drawn["items"], 0)
     method = problem.structure.recommended(problem).method
     assert isinstance(method, EM if isinstance(root, Hierarchy) else SAEM)
@@ -324,7 +324,7 @@ def test_sixteen_attributes(root: Any) -> None:
         warnings.simplefilter("ignore")
         result = fit(model, drawn["items"], few, num_restarts=1)
     assert float((result.params["loadings"] - truth_of(model, 4.0)["loadings"]).abs().max()) < 0.8
-    chances = model.root_law().marginals(result.params)
+    chances = model.root_layer().marginals(result.params)
     assert float((chances - drawn["attributes"].to(F64).mean(0)).abs().max()) < 0.05
 
 
@@ -444,8 +444,8 @@ def test_what_is_asked_of_saturated_items_keeps_to_the_profiles_of_the_hierarchy
     matrix = [*np.eye(3, dtype=int).tolist() * 3, [1, 1, 0], [1, 1, 1]]
     model = LatentAttributeModel(matrix, items="saturated", root=CHAIN)
     conjunctive = LatentAttributeModel(matrix, items="dina", root=CHAIN)
-    law = {"profiles": torch.tensor([0.3, 0.2, 0.2, 0.3], dtype=F64)}
-    data = simulated(conjunctive, truth_of(conjunctive, **law), 600, 1)["items"]
+    root_params = {"profiles": torch.tensor([0.3, 0.2, 0.2, 0.3], dtype=F64)}
+    data = simulated(conjunctive, truth_of(conjunctive, **root_params), 600, 1)["items"]
     found = fit(model, data, EM(tolerance=1e-9), num_restarts=1)
     rules = item_rules(found, data)
     assert {(test.item, test.rule): test.degrees for test in rules.tests} == {

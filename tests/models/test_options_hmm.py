@@ -89,7 +89,7 @@ def test_a_product_that_underflows_is_taken_in_logs() -> None:
 # ---------------------------------------------------------------- simulation and plain Pyro
 
 
-def test_simulation_follows_the_law() -> None:
+def test_simulation_follows_the_distribution() -> None:
     """Counts of first steps, actions and moves against their expectations, by z-scores."""
     model, truth, _ = case(8, 0.0)
     data = simulate(replace(model, num_steps=3), truth, 20000, 8)

@@ -104,8 +104,8 @@ def columns(data: Any) -> None:
 
 
 def groups(data: dict[str, Tensor]) -> None:
-    """Whole numbers that are names, not lengths; the first state has a law of its own in each
-    group; one step for all sequences is shared.
+    """Whole numbers that are names, not lengths; the first state has a distribution of its own in
+    each group; one step for all sequences is shared.
     """
     start = pyro.sample("start", dist.Dirichlet(2 * torch.ones(2, 2)).to_event(1))
     moves = pyro.sample("moves", dist.Dirichlet(2 * torch.ones(2, 2)).to_event(1))

@@ -32,7 +32,7 @@ from inference.report.sections import Subject
 F64 = torch.float64
 
 
-def check_law(seed: int, most: int) -> None:
+def check_distribution(seed: int, most: int) -> None:
     """Log joint, log prior, posteriors and gradient of the M-step of one random program."""
     plan = random_plan(seed, most)
     model, data = program_of(plan, seed), data_of(seed)
@@ -91,13 +91,13 @@ def check_law(seed: int, most: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_a_random_program_with_latents_above_its_parameters(seed: int) -> None:
-    check_law(seed, most=100)
+    check_distribution(seed, most=100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_200_random_programs_with_latents_above_their_parameters(seed: int) -> None:
-    check_law(seed, most=400)
+    check_distribution(seed, most=400)
 
 
 # ---------------------------------------------------------------- a spike and a slab
@@ -502,12 +502,12 @@ def with_extra(extra: str) -> Any:
         weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2, dtype=F64)))
         with pyro.plate("components", 2):
             noise = dist.transforms.AffineTransform(0.5, number(2.0))
-            law: Any = (
+            distribution: Any = (
                 dist.TransformedDistribution(dist.Normal(number(0.0), 1.0), noise)
                 if extra == "transformed"
                 else dist.Normal(number(0.5), 2.0)
             )
-            means = pyro.sample("means", law)
+            means = pyro.sample("means", distribution)
             if extra == "recorded":
                 pyro.deterministic("twice", 2 * means, event_dim=0)
             if extra == "delta":

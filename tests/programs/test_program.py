@@ -504,7 +504,7 @@ def test_another_chunk_of_rows() -> None:
     close(program.log_marginal_rows(CHAIN), Program(chain, SERIES).log_marginal_rows(CHAIN)[:1])
 
 
-def test_laws_of_parameters_are_kept_where_none_depends_on_another() -> None:
+def test_distributions_of_parameters_are_kept_where_none_depends_on_another() -> None:
     data = torch.ones(5, 3, dtype=F64)
     for model, are_kept in (
         (Mixture(2, Bernoulli(), 3), True),

@@ -73,13 +73,13 @@ def test_estimates_are_the_maxima_of_their_likelihoods(
     w = r if assignment == "proportional" else np.eye(2)[r.argmax(1)]
     table = r.T @ w / r.sum(0)[:, None]
     eta = first.params["predictors"].numpy()
-    law = frame[ITEMS].to_numpy() @ eta.T - np.log1p(np.exp(eta)).sum(1)
+    distribution = frame[ITEMS].to_numpy() @ eta.T - np.log1p(np.exp(eta)).sum(1)
     terms = np.c_[np.ones(500), frame["age"], frame["town"] == "south"]
 
     def minus(b: np.ndarray) -> float:
         log_p = log_softmax(np.c_[np.zeros(500), terms @ b], 1)
         if method == "two-step":
-            return -float(np.logaddexp.reduce(log_p + law, axis=1).sum())
+            return -float(np.logaddexp.reduce(log_p + distribution, axis=1).sum())
         if method == "ml":
             return -float((w * np.log(np.exp(log_p) @ table)).sum())
         return -float(((w @ np.linalg.inv(table) if method == "bch" else w) * log_p).sum())
@@ -359,14 +359,14 @@ def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) 
     assert (found.num_rows, found.num_missing) == (399, 101)
     assert "399 rows (101 lack a covariate and stand aside)" in str(found)
     seen = gaps[["age", "town"]].notna().all(axis=1).to_numpy()
-    law = torch.log(
+    distribution = torch.log(
         first.posterior_latents(frame[ITEMS])["assignments"] / first.params["weights"]
     ).numpy()[seen]
     terms = np.c_[np.ones(399), gaps["age"][seen], gaps["town"][seen] == "south"]
 
     def minus(b: np.ndarray) -> float:
         eta = np.c_[np.zeros(399), terms @ b]
-        return -float(np.log(np.exp(log_softmax(eta, axis=1) + law).sum(1)).sum())
+        return -float(np.log(np.exp(log_softmax(eta, axis=1) + distribution).sum(1)).sum())
 
     best = minimize(minus, np.zeros(3), tol=1e-10).x
     np.testing.assert_allclose(

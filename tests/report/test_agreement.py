@@ -143,8 +143,8 @@ def fitted(model: Any, data: Any, method: Any = None, **settings: Any) -> Fit:
 
 
 def of_row(row: Row) -> tuple[Fit, Tensor]:
-    """A short fit to more rows than the laws of the table take; what they have where rows have
-    latents of their own.
+    """A short fit to more rows than the distributions of the table take; what they have where rows
+    have latents of their own.
     """
     if row.local:
         return quick_fit(row), data_of(row)

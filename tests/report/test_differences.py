@@ -91,7 +91,7 @@ def said(record):
     [
         (
             GROUPS,
-            replace(GROUPS, p_law=0.4, bic_gain=-9.0),
+            replace(GROUPS, p_distribution=0.4, bic_gain=-9.0),
             "good",
             "Shares that have an attribute differ for add (north 50 %, south 80 %)",
         ),

@@ -85,7 +85,7 @@ def test_the_word_decides_mark_and_step(answer, own, mark, headline, step):
     assert verdict.findings[-1].answer == answer.unseen
 
 
-def test_a_law_that_could_not_be_tested_is_not_called_good(answer):
+def test_a_distribution_that_could_not_be_tested_is_not_called_good(answer):
     assert [found.mark for found in judged(answer).findings][2] == "good"
     assert [found.mark for found in judged(answer, detectable_variance=float("inf")).findings][
         2

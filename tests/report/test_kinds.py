@@ -252,7 +252,7 @@ def test_sequences_are_checked_step_by_step_with_their_gaps() -> None:
     assert np.allclose(check.observed[1:], data[1:])
 
 
-def test_replicates_follow_the_law_of_the_program() -> None:
+def test_replicates_follow_the_distribution_of_the_program() -> None:
     result, data = fitted("own counts")
     check = predictive_checks(result, data, num_simulations=50)["count"]
     zero, rate = float(result.params["zero"]), float(result.params["rate"])

@@ -147,7 +147,7 @@ def test_steps_that_are_classified_no_better_than_by_the_largest_class_get_a_cro
     assert "worthless" not in sure.answer
 
 
-def test_a_law_with_the_wrong_correlations_is_named() -> None:
+def test_a_distribution_with_the_wrong_correlations_is_named() -> None:
     pair = RNG.normal(size=(300, 1)) + 0.3 * RNG.normal(size=(300, 2))
     found = fit(Mixture(1, Normal(), 2), pair, EM())
     answer = on_prediction(subject_of(found, pair))

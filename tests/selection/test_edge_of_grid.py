@@ -57,20 +57,20 @@ def test_of_factorizations(seed, monkeypatch):
     """Failed before: of 1 to 8 the largest "was still chosen", beside a table that chooses 4."""
     rng = np.random.default_rng(seed)
     sizes = sizes_of(rng)
-    laws = [
+    distributions = [
         SimpleNamespace(name=name, num_dispersions=number)
         for name, number in (("Poisson", 0), ("linear", 1))
     ]
     fits = {}
-    for law in laws:
+    for distribution in distributions:
         for size, value in figures(rng, sizes, rng.choice([20.0, 60.0, 120.0])).items():
-            fits[law.name, size] = SimpleNamespace(log_likelihood=value, params={})
+            fits[distribution.name, size] = SimpleNamespace(log_likelihood=value, params={})
     monkeypatch.setattr(
         factorization, "misfit_of", lambda *_: (float(rng.choice([0.0, 9.0])), 100.0)
     )
     monkeypatch.setattr(factorization, "left_out", lambda *_: int(rng.choice(sizes)))
     data = torch.ones(21, 16)
-    grid = Grid(laws, sizes, data, data, 1, 0, Factorize())
+    grid = Grid(distributions, sizes, data, data, 1, 0, Factorize())
     answer = factorization.CountingTerms().answer(grid, fits)
     table = answer.table
     strict, lenient = table["strict"].idxmin()[1], table["lenient"].idxmin()[1]

@@ -176,7 +176,7 @@ def test_select_pmf_of_few_rows(num_rows, criterion, made, tmp_path):
     assert held is None or sorted(map(int, held)) == list(range(1, largest + 1))
     assert (out / "report.html").exists()
     assert (out / "fit").exists()
-    assert (out / "laws.csv").exists() == (criterion == "rule")
+    assert (out / "distributions.csv").exists() == (criterion == "rule")
 
 
 def test_more_components_than_rows_are_refused_before_any_fit(made, tmp_path):
@@ -204,5 +204,5 @@ def test_what_was_fitted_is_kept_where_a_later_step_fails(tmp_path, monkeypatch)
     )
     done = run("select", "pmf", table, "--k", "1:2", "--out", out, "--restarts", 1, "--no-progress")
     assert done.exit_code == 2
-    assert {path.name for path in out.iterdir()} == {"fit", "criteria.csv", "laws.csv"}
-    assert pd.read_csv(out / "laws.csv")["chosen"].sum() == 1
+    assert {path.name for path in out.iterdir()} == {"fit", "criteria.csv", "distributions.csv"}
+    assert pd.read_csv(out / "distributions.csv")["chosen"].sum() == 1

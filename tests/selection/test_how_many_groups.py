@@ -1,5 +1,5 @@
-"""How many components of a mixture, of which law, and how many groups: the arithmetic by hand,
-answers on simulated rows, words.
+"""How many components of a mixture, of which distribution, and how many groups: the arithmetic by
+hand, answers on simulated rows, words.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def heavy(num_rows: int = 330, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def found():
-    return select_components(FULL, heavy(), range(1, 5), laws=BOTH, num_restarts=2, seed=1)
+    return select_components(FULL, heavy(), range(1, 5), distributions=BOTH, num_restarts=2, seed=1)
 
 
-def test_heavy_tails_are_a_law_and_not_components(found):
-    assert (found.num_components, found.law) == (3, "Student t")
+def test_heavy_tails_are_a_distribution_and_not_components(found):
+    assert (found.num_components, found.distribution) == (3, "Student t")
     assert not found.contradicted
     assert found.fit.model.num_components == 3
     assert f"({found.status}" in found.sentences[0]
@@ -66,9 +66,9 @@ def test_heavy_tails_are_a_law_and_not_components(found):
 
 def test_bic_lenient_and_icl_by_hand(found):
     x = heavy()
-    for (law, k), one in found.fits.items():
-        row = found.table.loc[(law, k)]
-        num = k - 1 + k * (2 + 3 + (law == "Student t"))
+    for (distribution, k), one in found.fits.items():
+        row = found.table.loc[(distribution, k)]
+        num = k - 1 + k * (2 + 3 + (distribution == "Student t"))
         assert row["num_parameters"] == num
         assert row["bic"] == pytest.approx(-2 * one.log_likelihood + num * math.log(len(x)))
         assert row["lenient"] == pytest.approx(-2 * one.log_likelihood + 3 * num)
@@ -79,9 +79,9 @@ def test_bic_lenient_and_icl_by_hand(found):
 
 
 def test_a_larger_number_is_never_lower(found):
-    for (law, k), one in found.fits.items():
-        if (law, k - 1) in found.fits:
-            assert one.log_likelihood > found.fits[law, k - 1].log_likelihood - 0.1
+    for (distribution, k), one in found.fits.items():
+        if (distribution, k - 1) in found.fits:
+            assert one.log_likelihood > found.fits[distribution, k - 1].log_likelihood - 0.1
         assert one.log_likelihood > found.fits["normal", k].log_likelihood - 2.1
 
 
@@ -94,7 +94,10 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
             {
                 k
                 for _, k in select_components(
-                    Mixture(1, Normal(), 1), x, laws=[Mixture(1, Normal(), 1)], num_restarts=3
+                    Mixture(1, Normal(), 1),
+                    x,
+                    distributions=[Mixture(1, Normal(), 1)],
+                    num_restarts=3,
                 ).fits
             }
         )
@@ -104,7 +107,10 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
     assert {
         k
         for _, k in select_components(
-            Mixture(1, Normal(), 1), few[:4], laws=[Mixture(1, Normal(), 1)], num_restarts=1
+            Mixture(1, Normal(), 1),
+            few[:4],
+            distributions=[Mixture(1, Normal(), 1)],
+            num_restarts=1,
         ).fits
     } == {
         1,
@@ -119,7 +125,7 @@ def test_a_few_rows_make_nobody_confident():
         Mixture(1, Normal(), 1),
         np.array([[1.0], [2.0], [2.5]]),
         [1, 2],
-        laws=[Mixture(1, Normal(), 1)],
+        distributions=[Mixture(1, Normal(), 1)],
         num_restarts=1,
     )
     assert found.status != "confident"
@@ -135,7 +141,9 @@ def test_a_few_rows_make_nobody_confident():
         ((12.0,), 12.0, [8]),
     ],
 )
-def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expected, tables):
+def test_a_distribution_is_contradicted_by_a_second_look_alone(
+    monkeypatch, misfits, expected, tables
+):
     """Between 3 and 10 standard deviations the noise is measured again, with more tables, and that
     counts; a plain misfit is not.
     """
@@ -150,8 +158,10 @@ def test_a_law_is_contradicted_by_a_second_look_alone(monkeypatch, misfits, expe
     assert looks == tables
 
 
-def test_patches_are_groups_where_the_law_is_missing():
-    alone = select_components(FULL, heavy(600, seed=3), range(2, 7), laws=[FULL], num_restarts=2)
+def test_patches_are_groups_where_the_distribution_is_missing():
+    alone = select_components(
+        FULL, heavy(600, seed=3), range(2, 7), distributions=[FULL], num_restarts=2
+    )
     assert alone.status != "confident"
     assert alone.groups.num_separated == 3
     if alone.contradicted:
@@ -165,7 +175,7 @@ def test_patches_are_groups_where_the_law_is_missing():
 def test_two_scales_at_one_centre_are_two_components_and_one_group():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((600, 2)) * np.where(rng.integers(2, size=(600, 1)) == 1, 3.0, 0.8)
-    two = select_components(FULL, x, range(1, 4), laws=[FULL], num_restarts=2)
+    two = select_components(FULL, x, range(1, 4), distributions=[FULL], num_restarts=2)
     assert (two.num_components, two.status, two.groups.num_clear) == (2, "unsure", 1)
     assert "1 clear group only" in two.verdict
 
@@ -175,7 +185,7 @@ def test_overdispersed_counts_are_negative_binomial():
     mean = np.array([[2.0, 12.0, 30.0], [20.0, 3.0, 5.0]])[rng.integers(2, size=400)]
     x = rng.poisson(mean * rng.gamma(4, 0.25, mean.shape)).astype(float)
     chosen = select_dimension(lambda k: Mixture(k, Poisson(), 3), x, [1, 2, 3], num_restarts=2)
-    assert (chosen.chosen, chosen.answer.law) == (2, "negative binomial")
+    assert (chosen.chosen, chosen.answer.distribution) == (2, "negative binomial")
     assert list(chosen.table.index) == ["1", "2", "3"]
     assert {"bic", "lenient", "icl"} <= set(chosen.table.columns)
     assert chosen.best is chosen.answer.fit
@@ -199,7 +209,7 @@ def test_misclassification_and_mergers_by_hand():
     assert groups_of(sure).num_clear == 3
 
 
-def test_laws_that_are_offered():
+def test_distributions_that_are_offered():
     names = {
         FULL: ["normal", "Student t", "skew-normal"],
         Mixture(1, SkewNormal(), 2): ["normal", "Student t", "skew-normal"],
@@ -214,11 +224,13 @@ def test_laws_that_are_offered():
         Mixture(1, Bernoulli(), 3): ["Bernoulli"],
     }
     for model, expected in names.items():
-        assert [law.name for law in candidates_of(model)] == expected
-    assert [law.name for law in candidates_of(Mixture(2, LogNormal(), 2))] == ["LogNormal"]
+        assert [distribution.name for distribution in candidates_of(model)] == expected
+    assert [distribution.name for distribution in candidates_of(Mixture(2, LogNormal(), 2))] == [
+        "LogNormal"
+    ]
 
 
-def test_rows_with_gaps_take_the_laws_that_can():
+def test_rows_with_gaps_take_the_distributions_that_can():
     x = heavy(120)
     x[3, 1] = np.nan
     one = select_components(
@@ -228,12 +240,12 @@ def test_rows_with_gaps_take_the_laws_that_can():
         num_restarts=2,
         method=EM(max_iterations=40, tolerance=1e-4, parameter_tolerance=1e3),
     )
-    assert {law for law, _ in one.fits} == {"normal with independent columns"}
+    assert {distribution for distribution, _ in one.fits} == {"normal with independent columns"}
 
 
 def test_one_seed_one_answer_pictures_and_words(found):
     one, again = (
-        select_components(FULL, heavy(90), [1, 2], laws=[FULL], num_restarts=2, seed=1)
+        select_components(FULL, heavy(90), [1, 2], distributions=[FULL], num_restarts=2, seed=1)
         for _ in range(2)
     )
     assert again.verdict == one.verdict
@@ -263,11 +275,11 @@ def test_classes_whose_items_depend_on_each_other_are_never_sure():
 
 def test_columns_keep_their_names():
     frame = pd.DataFrame(heavy(60), columns=["height", "weight"])
-    one = select_components(FULL, frame, [1, 2], laws=[FULL], num_restarts=2)
+    one = select_components(FULL, frame, [1, 2], distributions=[FULL], num_restarts=2)
     assert one.fit.item_names == ("height", "weight")
     counts = pd.DataFrame(np.random.default_rng(0).poisson(5.0, (20, 4)), columns=list("abcd"))
     two = select_components(
-        PoissonFactorization, counts, [1, 2], laws=[PoissonFactorization], num_restarts=1
+        PoissonFactorization, counts, [1, 2], distributions=[PoissonFactorization], num_restarts=1
     )
     assert two.fits["Poisson", 1].item_names == tuple("abcd")
 
@@ -293,14 +305,19 @@ def test_bad_input():
     x = heavy(30)
     for call, message in (
         (lambda: select_components(FULL, x, [2]), "at least two numbers"),
-        (lambda: select_components(FULL, x, [1, 2], laws=[]), "at least one family"),
+        (lambda: select_components(FULL, x, [1, 2], distributions=[]), "at least one family"),
         (
-            lambda: select_components(FULL, x, [1, 2], laws=[FULL, PoissonFactorization]),
+            lambda: select_components(FULL, x, [1, 2], distributions=[FULL, PoissonFactorization]),
             "all be mixtures",
         ),
-        (lambda: select_components(FULL, x, [1, 2], laws=[FULL, FULL]), "laws must differ"),
         (
-            lambda: select_components(FULL, x, [1, 2], laws=[FULL, Mixture(1, Poisson(), 2)]),
+            lambda: select_components(FULL, x, [1, 2], distributions=[FULL, FULL]),
+            "distributions must differ",
+        ),
+        (
+            lambda: select_components(
+                FULL, x, [1, 2], distributions=[FULL, Mixture(1, Poisson(), 2)]
+            ),
             "counts",
         ),
         (lambda: select_components(FULL, x, [1, 40]), "at least num_components = 40 rows"),

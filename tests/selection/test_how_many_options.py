@@ -50,9 +50,9 @@ def found():
 def test_two_options_are_found_and_said(found) -> None:
     assert (found.num_components, found.status, found.interval) == (2, "confident", (2, 2))
     assert found.fit.model.num_options == 2
-    number, law, unseen = found.sentences
+    number, distribution, unseen = found.sentences
     assert number.startswith("2 options (confident")
-    assert "how long visits last" in law
+    assert "how long visits last" in distribution
     assert "Two options that act alike" in unseen
     assert found.held_out == 2
     assert found.distinct_options == ((0,), (1,))
@@ -209,7 +209,7 @@ def test_bad_input() -> None:
     for call, message in (
         (
             lambda: select_components(
-                model, data, (1, 2), laws=[model, OptionsHMM(2, 2, 1, termination=True)]
+                model, data, (1, 2), distributions=[model, OptionsHMM(2, 2, 1, termination=True)]
             ),
             "None or one model for hidden options",
         ),

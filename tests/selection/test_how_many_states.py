@@ -1,4 +1,4 @@
-"""How many states, of which law: the number, its words, and the gaps that laws take."""
+"""How many states, of which distribution: the number, its words, and missing entries."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ def test_two_states_of_counts_are_found_and_said() -> None:
         HiddenMarkov(1, Poisson()),
         data,
         (1, 2, 3),
-        laws=[HiddenMarkov(1, Poisson())],
+        distributions=[HiddenMarkov(1, Poisson())],
         num_restarts=1,
     )
-    assert (answer.num_components, answer.law, answer.status) == (2, "Poisson", "confident")
+    assert (answer.num_components, answer.distribution, answer.status) == (
+        2,
+        "Poisson",
+        "confident",
+    )
     assert answer.fit.model.num_states == 2
-    number, law, unseen = answer.sentences
+    number, distribution, unseen = answer.sentences
     assert number.startswith("2 states (confident")
-    assert "how long visits last" in law
+    assert "how long visits last" in distribution
     assert "state that lasts for few steps" in unseen
     bic = answer.table["bic"].xs("Poisson")
     assert bic[2] == pytest.approx(answer.fit.bic)  # a step with entries is an observation
@@ -53,23 +57,25 @@ def test_a_choice_of_states_asks_the_rule() -> None:
     assert chosen.answer.noun == "state"
 
 
-def test_steps_without_entries_count_for_nothing_and_let_laws_of_whole_rows_stand() -> None:
+def test_steps_without_entries_leave_distributions_of_whole_rows() -> None:
     data = torch.randn(60, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     data[5:9] = torch.nan
     model = HiddenMarkov(2, Normal(), 2)
     with pytest.warns(ConvergenceWarning):
         fitted = fit(model, data, EM(max_iterations=2), num_restarts=1)
     assert shares_of(fitted, data).shape == (56, 2)
-    law = candidates_of(model)[1]
-    assert law.needs_whole_rows
-    assert not law.counting.has_gaps(data[None])
+    distribution = candidates_of(model)[1]
+    assert distribution.needs_whole_rows
+    assert not distribution.counting.has_gaps(data[None])
     data[20, 0] = torch.nan
-    assert law.counting.has_gaps(data[None])
+    assert distribution.counting.has_gaps(data[None])
     assert candidates_of(Mixture(2, Normal(), 2))[1].counting.has_gaps(data)
 
 
 def test_chains_and_mixtures_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="laws must all be mixtures, all hidden Markov models"):
+    with pytest.raises(
+        ValueError, match="distributions must all be mixtures, all hidden Markov models"
+    ):
         select_components(
-            HiddenMarkov(1), torch.zeros(9, 1), (1, 2), laws=[HiddenMarkov(1), Mixture(1)]
+            HiddenMarkov(1), torch.zeros(9, 1), (1, 2), distributions=[HiddenMarkov(1), Mixture(1)]
         )

@@ -1,5 +1,5 @@
-"""How many components, of which law: the rule's arithmetic by hand, its answers on simulated
-tables, and its words.
+"""How many components, of which distribution: the rule's arithmetic by hand, its answers on
+simulated tables, and its words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from inference import fit
 from inference.acdc import Bootstrap, acdc
 from inference.acdc.criterion import drawn_like
 from inference.report.how_many import how_many_verdict
-from inference.selection import LawsAndNumbers, select_components, select_dimension
+from inference.selection import DistributionsAndNumbers, select_components, select_dimension
 from inference.selection.order_selection.counting import Grid, candidate_of
 from inference.selection.order_selection.detectability import (
     LENIENT,
@@ -57,16 +57,16 @@ def test_poisson_counts_are_called_so_and_counted(poisson):
     assert found.num_components == found.interval[1] == 4
     assert found.status in ("confident", "unsure")
     assert not found.contradicted
-    assert found.law == "Poisson" or float(found.fit.params["dispersion"]) < 0.01
+    assert found.distribution == "Poisson" or float(found.fit.params["dispersion"]) < 0.01
     assert found.fit.model.num_components == 4
 
 
 def test_penalties_and_gains_by_hand(poisson):
     x, found = poisson
     n, j = x.shape
-    for (law, k), one in found.fits.items():
-        row = found.table.loc[(law, k)]
-        extra = 0.0 if law == "Poisson" else math.log(n * j)
+    for (distribution, k), one in found.fits.items():
+        row = found.table.loc[(distribution, k)]
+        extra = 0.0 if distribution == "Poisson" else math.log(n * j)
         assert row["strict"] == pytest.approx(
             -2 * one.log_likelihood + k * (j - 1) * math.log(n) + n * k * math.log(j) + extra
         )
@@ -76,12 +76,12 @@ def test_penalties_and_gains_by_hand(poisson):
         if k > 2:
             gain = (
                 2
-                * (one.log_likelihood - found.fits[law, k - 1].log_likelihood)
+                * (one.log_likelihood - found.fits[distribution, k - 1].log_likelihood)
                 / (n**0.5 + j**0.5) ** 2
             )
             assert row["gain_in_edges"] == pytest.approx(gain)
     assert (
-        found.table["lenient"].idxmin() == (found.law, found.interval[1])
+        found.table["lenient"].idxmin() == (found.distribution, found.interval[1])
         or found.interval[0] != found.interval[1]
     )
     superfluous = found.table.loc[("Poisson", 5), "gain_in_edges"]
@@ -89,27 +89,30 @@ def test_penalties_and_gains_by_hand(poisson):
     assert found.table.loc[("Poisson", 4), "gain_in_edges"] > LENIENT
 
 
-def test_a_larger_number_and_a_wider_law_are_never_lower(poisson):
+def test_a_larger_number_and_a_wider_distribution_are_never_lower(poisson):
     _, found = poisson
-    for (law, k), one in found.fits.items():
-        for other in ((law, k - 1), ("Poisson", k)):
+    for (distribution, k), one in found.fits.items():
+        for other in ((distribution, k - 1), ("Poisson", k)):
             if other in found.fits:
                 assert one.log_likelihood > found.fits[other].log_likelihood - 0.05
 
 
 @pytest.mark.slow
-def test_overdispersed_counts_find_their_law():
+def test_overdispersed_counts_find_their_distribution():
     found = select_components(
         PoissonFactorization, table(120, 24, 3, size=3.0, seed=2), range(1, 5), num_restarts=2
     )
-    assert (found.num_components, found.law) == (3, "negative binomial with quadratic variance")
+    assert (found.num_components, found.distribution) == (
+        3,
+        "negative binomial with quadratic variance",
+    )
 
 
 @pytest.mark.slow
-def test_a_law_that_is_missing_is_missed():
+def test_a_distribution_that_is_missing_is_missed():
     x = table(100, 60, 2, size=8.0, seed=2, counts=120.0)
     alone = select_components(
-        PoissonFactorization, x, range(1, 14), laws=[PoissonFactorization], num_restarts=1
+        PoissonFactorization, x, range(1, 14), distributions=[PoissonFactorization], num_restarts=1
     )
     assert alone.contradicted
     assert alone.misfit > 3
@@ -167,7 +170,7 @@ def test_a_weak_component_is_counted_above_the_stated_share_alone(times, num):
         PoissonFactorization,
         with_a_weak_component(times),
         range(2, 6),
-        laws=[PoissonFactorization],
+        distributions=[PoissonFactorization],
         num_restarts=3,
     )
     assert found.num_components == num
@@ -183,7 +186,7 @@ def test_a_climb_stops_at_noise_and_goes_on_at_what_both_penalties_miss(times, n
         PoissonFactorization,
         x,
         range(2, 6),
-        laws=[PoissonFactorization],
+        distributions=[PoissonFactorization],
         num_restarts=3,
         bootstrap=6,
     )
@@ -216,7 +219,9 @@ def test_where_a_climb_stops_by_hand():
     assert stop_of({2: 1000.0, 5: 700.0, 6: 690.0}, 2, 70.0) == 5  # a hundred each
 
 
-def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_law(monkeypatch):
+def test_tables_of_a_climb_miss_what_the_data_miss_and_serve_the_check_of_the_distribution(
+    monkeypatch,
+):
     x = table(40, 12, 2, counts=30.0)
     x[3, :11] = np.nan
     x[3, 11] = 5
@@ -254,7 +259,7 @@ def test_the_plain_call_climbs_where_its_criterion_says_so(poisson):
         PoissonFactorization,
         x,
         range(3, 6),
-        criterion=LawsAndNumbers(bootstrap=2),
+        criterion=DistributionsAndNumbers(bootstrap=2),
         num_restarts=1,
         seed=1,
     )
@@ -306,9 +311,12 @@ def test_bad_input():
             lambda: select_components(Mixture(1, Poisson(), 8), x, [2, 3], bootstrap=6),
             "bootstrap is for factorizations of counts",
         ),
-        (lambda: LawsAndNumbers(bootstrap=1), "LawsAndNumbers: bootstrap must be 0"),
         (
-            lambda: select_components(PoissonFactorization, x, [2, 3], laws=[]),
+            lambda: DistributionsAndNumbers(bootstrap=1),
+            "DistributionsAndNumbers: bootstrap must be 0",
+        ),
+        (
+            lambda: select_components(PoissonFactorization, x, [2, 3], distributions=[]),
             "at least one family",
         ),
         (
@@ -319,7 +327,10 @@ def test_bad_input():
         (lambda: select_components(PoissonFactorization, x, [2, 9]), "exceeds num_items"),
         (
             lambda: select_components(
-                PoissonFactorization, x, [2, 3], laws=[PoissonFactorization, GaussianFactorization]
+                PoissonFactorization,
+                x,
+                [2, 3],
+                distributions=[PoissonFactorization, GaussianFactorization],
             ),
             "of counts was expected",
         ),

@@ -33,9 +33,9 @@ def clouds():
 
 def test_a_mixture_is_counted_by_the_rule(clouds) -> None:
     model = Mixture(1, Normal())
-    answer = select(model, clouds, (1, 2), num_restarts=2, seed=1, laws=[model])
+    answer = select(model, clouds, (1, 2), num_restarts=2, seed=1, distributions=[model])
     assert isinstance(answer, HowMany)
-    again = select_components(model, clouds, (1, 2), num_restarts=2, seed=1, laws=[model])
+    again = select_components(model, clouds, (1, 2), num_restarts=2, seed=1, distributions=[model])
     assert answer.num_components == 2
     assert answer.rows == again.rows
 

@@ -40,7 +40,7 @@ class Plan:
         components: entries of a plate of components, 0 for none; has_switch: whether each has a
             latent; under_shared: whether these, and the spread of the components, depend on the
             latents outside; is_nested: whether a plate of parts, with a latent each, stands inside.
-        law: of a component: "normal", "log-normal", "reparametrised", "transformed".
+        distribution: of a component: "normal", "log-normal", "reparametrised", "transformed".
         states: number of values of a latent of a row, 0 for none.
         joined: what depends on the first latent outside all plates: "", "data" or "state".
         has_items: whether a plate of items, with a latent each, stands inside that of the rows.
@@ -57,7 +57,7 @@ class Plan:
     has_switch: bool
     under_shared: bool
     is_nested: bool
-    law: str
+    distribution: str
     states: int
     joined: str
     has_items: bool
@@ -80,7 +80,7 @@ class Plan:
     @property
     def is_centred(self) -> bool:
         """Whether the spread of a component is that of a distribution, and no multiplier."""
-        return self.law in ("normal", "log-normal")
+        return self.distribution in ("normal", "log-normal")
 
     @property
     def num_configurations(self) -> int:
@@ -121,7 +121,7 @@ def random_plan(seed: int, most: int) -> Plan:
             has_switch=bool(components) and chance(0.7),
             under_shared=bool(components and shared) and chance(0.5),
             is_nested=components == 2 and chance(0.3),
-            law=draw.choice(("normal", "log-normal", "reparametrised", "transformed")),
+            distribution=draw.choice(("normal", "log-normal", "reparametrised", "transformed")),
             states=draw.choice((0, 2, 3)),
             joined=draw.choice(("", "", "data", "state")) if shared else "",
             has_items=chance(0.25),
@@ -164,12 +164,12 @@ def program_of(plan: Plan, seed: int, named: bool = True) -> Callable[..., Any]:
             spread = spread * Vindex(spreads[i])[shared[i]]
         mean = level
         for i in range(plan.own):
-            law = dist.Normal(0.3 * level, spread)
+            distribution = dist.Normal(0.3 * level, spread)
             if plan.is_vector:
-                law = dist.Normal(
+                distribution = dist.Normal(
                     0.3 * level * torch.ones(2, dtype=F64), spread.unsqueeze(-1)
                 ).to_event(1)
-            own = pyro.sample(f"own_{i}", law)
+            own = pyro.sample(f"own_{i}", distribution)
             mean = mean + (own.sum(-1) if plan.is_vector else own)
         if plan.components:
             with pyro.plate("components", plan.components, dim=-1):
@@ -186,7 +186,10 @@ def program_of(plan: Plan, seed: int, named: bool = True) -> Callable[..., Any]:
                     switch = pyro.sample("switch", dist.Bernoulli(logits=logits), infer=next(infer))
                     width = width * _either(switch, 2.0, 0.1) if plan.is_centred else width
                 component = pyro.sample(
-                    "component", _law_of_component(plan.law, width * torch.ones((), dtype=F64))
+                    "component",
+                    _distribution_of_component(
+                        plan.distribution, width * torch.ones((), dtype=F64)
+                    ),
                 )
                 if plan.records:
                     pyro.deterministic("twice", 2 * component, event_dim=0)
@@ -234,15 +237,15 @@ def program_of(plan: Plan, seed: int, named: bool = True) -> Callable[..., Any]:
 
     config = (
         {"component": LocScaleReparam(0.0)}
-        if plan.law == "reparametrised"
+        if plan.distribution == "reparametrised"
         else {"component": TransformReparam()}
-        if plan.law == "transformed"
+        if plan.distribution == "transformed"
         else {}
     )
     return poutine.reparam(model, config)
 
 
-def _law_of_component(name: str, width: Tensor) -> Any:
+def _distribution_of_component(name: str, width: Tensor) -> Any:
     if name == "log-normal":
         return dist.LogNormal(torch.zeros((), dtype=F64), width)
     if name == "transformed":

@@ -1,5 +1,5 @@
-"""Rows of the zoo's table for latent attribute models: one for each law of the attributes and each
-rule of the items.
+"""Rows of the zoo's table for latent attribute models: one for each distribution of the attributes
+and each rule of the items.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from scipy.special import expit, logit, logsumexp
 from zoo.rows_encoder_categories import Item, log_mass
 from zoo.rows_encoder_covariates import KNOWN
-from zoo.rows_measurement import LAWS
+from zoo.rows_measurement import DISTRIBUTIONS
 
 from ppl_models import (
     Bernoulli,
@@ -137,14 +137,14 @@ def log_likelihood(
     columns: tuple[str, ...],
     rules: tuple[str, ...],
     graph: tuple[Profile, ...],
-    law: Callable[[Params, Profile], float],
+    distribution: Callable[[Params, Profile], float],
     params: Params,
     data: np.ndarray,
 ) -> np.ndarray:
     used, every = used_by_hand(rules, graph)
     terms = []
     for profile in ALL:
-        rows, dispersed = np.full(len(data), law(params, profile)), 0
+        rows, dispersed = np.full(len(data), distribution(params, profile)), 0
         for j, family in enumerate(columns):
             own = [k for k in range(3) if graph[j][k]]
             if rules[j] in CURVES and len(own) > 1:
@@ -160,7 +160,7 @@ def log_likelihood(
             gamma = params["dispersion"][dispersed] if family in DISPERSED else None
             dispersed += family in DISPERSED
             seen = ~np.isnan(data[:, j])
-            rows[seen] += LAWS[family](data[seen, j], eta, gamma)
+            rows[seen] += DISTRIBUTIONS[family](data[seen, j], eta, gamma)
         terms.append(rows)
     return logsumexp(terms, axis=0)
 
@@ -169,7 +169,7 @@ def log_likelihood_of_categories(
     items: tuple[Item, ...],
     rules: tuple[str, ...],
     graph: tuple[Profile, ...],
-    law: Callable[[Params, Profile], float],
+    distribution: Callable[[Params, Profile], float],
     params: Params,
     data: np.ndarray,
 ) -> np.ndarray:
@@ -179,7 +179,7 @@ def log_likelihood_of_categories(
     used, every = used_by_hand(rules, graph)
     terms = []
     for profile in ALL:
-        rows, row, gap = np.full(len(data), law(params, profile)), 0, 0
+        rows, row, gap = np.full(len(data), distribution(params, profile)), 0, 0
         for j, item in enumerate(items):
             eta = np.array(
                 [
@@ -287,9 +287,17 @@ def rows_of_categories(make: Callable[..., Any]) -> list[Any]:
         ),
     ]
     rows = []
-    for seed, (name, items, response, rules, q_matrix, law, given, recovery, effect) in enumerate(
-        designs
-    ):
+    for seed, (
+        name,
+        items,
+        response,
+        rules,
+        q_matrix,
+        root_params,
+        given,
+        recovery,
+        effect,
+    ) in enumerate(designs):
         generator = torch.Generator().manual_seed(100 + seed)
         used, every = used_by_hand(rules, q_matrix)
         of_row = [j for j, item in enumerate(items) for _ in range(item.num_linear)]
@@ -302,7 +310,7 @@ def rows_of_categories(make: Callable[..., Any]) -> list[Any]:
             * weights
             / weights.sum(-1, keepdim=True)
         )
-        truth = law | {
+        truth = root_params | {
             "loadings": loadings,
             "intercepts": (
                 0.2 * torch.randn(len(of_row), generator=generator, dtype=f64)
@@ -359,7 +367,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
     }
     saturated = ({"profiles": table}, Saturated(), partial(of_table, list(ALL)))
     graph = (network, Dag(((0, 1), (0, 2), (1, 2))), of_network)
-    laws = {
+    distributions = {
         "saturated": saturated,
         "estimated": saturated,
         "saturated-prior": ({"profiles": table}, Saturated(concentration=1.5), saturated[2]),
@@ -374,7 +382,7 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
     }
     several = ("additive", "dina", "gdm", "dino", "gdm")
     designs = [
-        # law, columns, family, rules, graph, missing, recovery rows, size of an effect
+        # distribution, columns, family, rules, graph, missing, recovery rows, size of an effect
         ("saturated", ("Normal",) * 5, Normal(), ("additive",) * 5, SMALL, 0.25, None, 1.5),
         ("saturated-prior", ("Poisson",) * 5, Poisson(), ("dina",) * 5, SMALL, 0.0, None, 1.0),
         ("independent", mixed, blocks, several, SMALL, 0.2, None, 1.0),
@@ -428,18 +436,25 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         ),
     ]
     rows = []
-    for seed, (law, columns, family, rules, q_matrix, missing, recovery, effect) in enumerate(
-        designs
-    ):
+    for seed, (
+        distribution,
+        columns,
+        family,
+        rules,
+        q_matrix,
+        missing,
+        recovery,
+        effect,
+    ) in enumerate(designs):
         generator = torch.Generator().manual_seed(seed)
-        own, root, density = laws[law]
+        own, root, density = distributions[distribution]
         used, every = used_by_hand(rules, q_matrix)
         weights = torch.tensor(
             [[1.0 / len(t[0]) if t in features else 0.0 for t in every] for features in used],
             dtype=f64,
         )
         if (
-            law == "hierarchy"
+            distribution == "hierarchy"
         ):  # of profiles along a chain: an effect is nested in those of the attributes before
             nested = [
                 [rule != "gdm" or all(k in t[0] for k in range(max(t[0])) if row[k]) for t in every]
@@ -468,9 +483,13 @@ def attribute_rows(make: Callable[..., Any]) -> list[Any]:
         }
         rule = "-chances" if "acdm" in rules else ""
         recovers, kinds = "-recovers" if recovery else "", columns[0]
-        name = f"attributes-{law}{rule}{recovers}-{'Blocks' if columns is mixed else kinds}"
+        name = (
+            f"attributes-{distribution}{rule}{recovers}-{'Blocks' if columns is mixed else kinds}"
+        )
         items = rules if len(set(rules)) > 1 else rules[0]
-        model = LatentAttributeModel(q_matrix, family, items, root, q_estimated=law == "estimated")  # type: ignore[arg-type]
+        model = LatentAttributeModel(
+            q_matrix, family, items, root, q_estimated=distribution == "estimated"
+        )  # type: ignore[arg-type]
         by_hand = partial(log_likelihood, columns, rules, q_matrix, density)  # type: ignore[arg-type]
         rows.append(
             make(name, model, truth, shapes, by_hand, missing=missing, recovery_rows=recovery)

@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 from scipy.special import logsumexp
 from torch import Tensor
-from zoo.rows_mixture import DISPERSED, LAWS
+from zoo.rows_mixture import DISPERSED, DISTRIBUTIONS
 
 from inference.alignment import align
 from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
@@ -43,12 +43,12 @@ def step_densities(
             gamma = params["dispersion"][k, dispersed] if family in DISPERSED else None
             dispersed += family in DISPERSED
             if not np.isnan(row[t, j]):
-                out[t, k] += LAWS[family](row[t, j], params["predictors"][k, j], gamma)
+                out[t, k] += DISTRIBUTIONS[family](row[t, j], params["predictors"][k, j], gamma)
     return out
 
 
-def first_law(model: HiddenMarkov, params: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The law of the first state."""
+def first_distribution(model: HiddenMarkov, params: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The distribution of the first state."""
     size = len(params["transitions"])
     if "initial" in params:
         return params["initial"]
@@ -64,7 +64,7 @@ def all_paths(
 ) -> tuple[list[tuple[int, ...]], np.ndarray]:
     """Every path of states of one sequence (T, J), and its log-density with the sequence."""
     with np.errstate(divide="ignore"):
-        first, moves = np.log(first_law(model, params)), np.log(params["transitions"])
+        first, moves = np.log(first_distribution(model, params)), np.log(params["transitions"])
     densities = step_densities(columns, params, row)
     paths = list(itertools.product(range(len(moves)), repeat=len(row)))
     logs = [
@@ -96,7 +96,7 @@ def by_filter(
     moves, out = np.log(params["transitions"]), []
     for row in data:
         densities = step_densities(columns, params, row)
-        alpha = np.log(first_law(model, params)) + densities[0]
+        alpha = np.log(first_distribution(model, params)) + densities[0]
         for density in densities[1:]:
             alpha = logsumexp(alpha[:, None] + moves, axis=0) + density
         out.append(logsumexp(alpha))

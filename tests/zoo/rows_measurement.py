@@ -16,7 +16,7 @@ from scipy.special import expit, logsumexp
 
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, ExpDINA, ExpGDM, Normal, Poisson
 
-LAWS = {
+DISTRIBUTIONS = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
     "NegativeBinomial": lambda x, eta, gamma: stats.nbinom.logpmf(
@@ -75,7 +75,7 @@ def log_likelihood(
             gamma = params["dispersion"][dispersed] if family == "Normal" else None
             dispersed += family == "Normal"
             seen = ~np.isnan(data[:, j])
-            rows[seen] += LAWS[family](data[seen, j], eta, gamma)
+            rows[seen] += DISTRIBUTIONS[family](data[seen, j], eta, gamma)
         terms.append(rows)
     return logsumexp(terms, axis=0)
 

@@ -29,7 +29,7 @@ from ppl_models import (
     SkewNormal,
 )
 
-LAWS = {
+DISTRIBUTIONS = {
     "Bernoulli": lambda x, eta, gamma: stats.bernoulli.logpmf(x, expit(eta)),
     "Poisson": lambda x, eta, gamma: stats.poisson.logpmf(x, np.exp(eta)),
     "NegativeBinomial": lambda x, eta, gamma: stats.nbinom.logpmf(
@@ -69,7 +69,9 @@ def log_likelihood(
                 )
                 numeric += 1
                 continue
-            rows[seen] += LAWS[family](data[seen, j], params["predictors"][k, numeric], gamma)
+            rows[seen] += DISTRIBUTIONS[family](
+                data[seen, j], params["predictors"][k, numeric], gamma
+            )
             numeric += 1
         terms.append(rows)
     return logsumexp(terms, axis=0)
@@ -286,7 +288,7 @@ def log_normal_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.nd
 
 
 def log_normal_gaps(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
-    """The law of the entries that are there, row by row."""
+    """The distribution of the entries that are there, row by row."""
 
     def one(k: int) -> np.ndarray:
         covariance, out = np.linalg.inv(params["precisions"][k]), np.empty(len(data))
@@ -325,10 +327,11 @@ def log_skew_rows(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndar
 
 
 def of_components(
-    params: Mapping[str, np.ndarray], log_law: Callable[[int], np.ndarray]
+    params: Mapping[str, np.ndarray], log_probabilities: Callable[[int], np.ndarray]
 ) -> np.ndarray:
     return logsumexp(
-        [np.log(weight) + log_law(k) for k, weight in enumerate(params["weights"])], axis=0
+        [np.log(weight) + log_probabilities(k) for k, weight in enumerate(params["weights"])],
+        axis=0,
     )
 
 
@@ -356,7 +359,7 @@ def whole_row_rows(make: Callable[..., Any], weights: torch.Tensor) -> list[Any]
         ("mixture-SkewNormal", SkewNormal(0.1), "locations", ("skews",), log_skew_rows, None),
     ]
     rows = []
-    for name, law, site, others, by_hand, recovery in designs:
+    for name, distribution, site, others, by_hand, recovery in designs:
         truth = {"weights": weights, site: centres, "precisions": precisions} | {
             other: extra[other] for other in others
         }
@@ -367,7 +370,7 @@ def whole_row_rows(make: Callable[..., Any], weights: torch.Tensor) -> list[Any]
         rows.append(
             make(
                 name,
-                Mixture(3, law, 2),
+                Mixture(3, distribution, 2),
                 truth,
                 shapes,
                 by_hand,

@@ -109,7 +109,7 @@ def test_the_count_is_the_rank_or_the_verdict_is_no(row: Row) -> None:
 
 
 # ---------------------------------------------------------------- random models of attributes,
-# under every law and rule
+# under every distribution and rule
 
 
 def drawn_pairs(rng: np.random.Generator, size: int) -> tuple[tuple[int, int], ...]:
@@ -120,12 +120,12 @@ def drawn_pairs(rng: np.random.Generator, size: int) -> tuple[tuple[int, int], .
 
 
 def drawn_model(seed: int) -> Any:
-    """Pure items that determine every attribute's law, and items of several attributes under rules
-    of all kinds.
+    """Pure items that determine every attribute's distribution, and items of several attributes
+    under rules of all kinds.
     """
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 4)) + (seed % 5 == 4)
-    laws = [
+    distributions = [
         Hierarchy(drawn_pairs(rng, size)),
         Saturated(),
         Independent(),
@@ -151,7 +151,7 @@ def drawn_model(seed: int) -> Any:
         rows.append(tuple(int(bit) for bit in asked))
         rules.append(names[int(rng.integers(len(names)))])
     model = LatentAttributeModel(
-        rows, response, tuple(rules), laws[seed // 2 % 5 if seed % 2 else 0]
+        rows, response, tuple(rules), distributions[seed // 2 % 5 if seed % 2 else 0]
     )
     return (
         AttributeGroups(model, ("a", "b"), free_items=(0, len(rows) - 1))

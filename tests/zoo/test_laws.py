@@ -409,7 +409,7 @@ def layer_statistics_by_hand(row: Row, restart: int) -> dict[str, dict[str, Tens
             pair = by_hand.marginal(layer.child, layer.parent).sum(-1)  # (children's values, C)
             cross = (pair.mT @ by_hand.values[layer.child]).mT @ design
             out[layer.loadings] = {"counts": pair.sum(0), "cross": cross}
-    root = row.model.root_law()
+    root = row.model.root_layer()
     top = by_hand.marginal(root.latent).sum(-1)
     if type(root) is RootLayer:
         out[root.latent] = {
@@ -446,7 +446,7 @@ def test_accelerated_e_step_equals_brute_force(row: Row) -> None:
     close(log_prior, posteriors.log_prior)
     for restart in range(NUM_RESTARTS):
         by_hand = layer_statistics_by_hand(row, restart)
-        root = by_hand.pop(row.model.root_law().latent)
+        root = by_hand.pop(row.model.root_layer().latent)
         close(statistics.root[restart], root["root"])
         assert set(by_hand) == set(statistics.layers)
         for name, expected in by_hand.items():

@@ -24,7 +24,7 @@ from ppl_models.sequences.option_chain import MatrixSimplex
 def by_hand(row: Row, fit: Fit) -> float:
     """The log-likelihood of the rows, given the activities where the fit holds them."""
     params = {name: value.numpy() for name, value in (fit.params | (fit.local or {})).items()}
-    if row.local and fit.local is None:  # factors are integrated: one normal law a row
+    if row.local and fit.local is None:  # factors are integrated: one normal distribution a row
         loadings, noise = params["signatures"], np.diag(params["scales"] ** 2)
         covariance, total = loadings.T @ loadings + noise, 0.0
         for x in data_of(row).numpy():
@@ -37,7 +37,7 @@ def by_hand(row: Row, fit: Fit) -> float:
         return total
     total = float(
         row.log_likelihood(params, data_of(row).numpy()).sum()
-    )  # by the table's convention with the law of activities
+    )  # by the table's convention with the distribution of activities
     return total - (log_prior(row, fit, set(fit.local)) if fit.local else 0.0)
 
 

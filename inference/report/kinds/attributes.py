@@ -250,7 +250,7 @@ def _(structure: AttributeStructure, subject: Subject) -> Verdict:
         _on_fit,
         _on_items,
         _on_q,
-        _on_law,
+        _on_distribution,
         _on_classification,
         _on_graph,
     )
@@ -357,18 +357,22 @@ def _on_q(subject: Subject) -> Finding | None:
     return finding("attributes.q.all", num=len(clear), num_2=size, clear=listed(clear))
 
 
-def _on_law(subject: Subject) -> Finding | None:
+def _on_distribution(subject: Subject) -> Finding | None:
     fit, size = subject.fit, layer_of(subject).num_parents
     if is_free(subject):
         rows = counted(fit.num_rows, "row")
         is_small = 2.0**size <= fit.num_rows / 2
-        return None if is_small else finding("attributes.law.large_table", size=2**size, rows=rows)
+        return (
+            None
+            if is_small
+            else finding("attributes.distribution.large_table", size=2**size, rows=rows)
+        )
     found = subject.once(freed)
     if found is None:
         return None
     words = say("attributes.table_gain", gain=found.gain, more=counted(found.more, "number"))
     is_worth = 2 * found.gain - found.more * math.log(fit.num_rows) > 0
-    return finding(f"attributes.law.{'rejected' if is_worth else 'accepted'}", words=words)
+    return finding(f"attributes.distribution.{'rejected' if is_worth else 'accepted'}", words=words)
 
 
 def _on_classification(subject: Subject) -> Finding | None:

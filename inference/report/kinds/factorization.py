@@ -43,7 +43,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         _on_parts(structure, subject),
         _on_starts(structure, subject),
         _on_uniqueness(structure, subject),
-        _on_law(structure, subject),
+        _on_distribution(structure, subject),
         on_prediction(subject),
     ]
     choice = (
@@ -209,7 +209,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(cosines[rows, partners])
 
 
-def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | None:
+def _on_distribution(structure: FactorizationStructure, subject: Subject) -> Finding | None:
     about, means = structure.about, _means(subject)
     if not about.counts or about.dispersed or means is None:
         return None
@@ -223,9 +223,9 @@ def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | No
         return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
     if excess < CLEAR_EXCESS:
-        return finding("factorization.law.fine", excess=excess)
+        return finding("factorization.distribution.fine", excess=excess)
     words = say("factorization.overdispersion", excess=excess)
-    return finding("factorization.law.overdispersed", words=words)
+    return finding("factorization.distribution.overdispersed", words=words)
 
 
 # -------------------------------------------------------------------- the sections
@@ -234,7 +234,7 @@ def _on_law(structure: FactorizationStructure, subject: Subject) -> Finding | No
 @fitted.register
 def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
     about = structure.about
-    law = (
+    noise = (
         f"NegativeBinomial, {about.variance} variance, mean"
         if about.dispersed
         else "Poisson, mean"
@@ -246,7 +246,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> list[Part]:
     )
     return [
         Paragraph(words),
-        Equations((f"x_{{ij}} ~ {law} Σ_{{k}} z_{{ik}} s_{{kj}}",)),
+        Equations((f"x_{{ij}} ~ {noise} Σ_{{k}} z_{{ik}} s_{{kj}}",)),
         sizes(subject),
     ]
 

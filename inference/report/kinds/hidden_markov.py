@@ -145,9 +145,12 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
             first=first,
         )
     )
-    law = structure.law.equation.replace("component", "state")
+    equation = structure.distribution.equation.replace("component", "state")
     yield Equations(
-        ("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})", f"x_{{t}} | s_{{t}} = k ~ {law}")
+        (
+            "s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})",
+            f"x_{{t}} | s_{{t}} = k ~ {equation}",
+        )
     )
     yield parameters(subject, {**entry("hidden_markov.meanings"), **meanings_of("state")})
 

@@ -116,8 +116,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     fit = subject.fit
     layers, root = structure.layers, structure.root
     depth = len(layers)
-    each = root.law.replace("_k", "_{k}")
-    lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.law else f"a_{{{depth}}} ~ {each}"]
+    each = root.equation.replace("_k", "_{k}")
+    lines = [f"a_{{{depth},k}} ~ {each}" if "_k" in root.equation else f"a_{{{depth}}} ~ {each}"]
     own = root.sites()
     symbol, meaning = (
         ("π", "probabilities") if len(own) == 1 else ("", f"of the distribution of a_{depth}")
@@ -216,11 +216,11 @@ def _responses(layer: Any, eta: str) -> list[str]:
     for family, columns, _ in blocks:
         where = "" if len(blocks) == 1 else f", items {columns.start} to {columns.stop - 1}"
         by_category = eta.replace(",j}", ",jh}").replace(",jk}", ",jhk}").replace(",jS}", ",jhS}")
-        out.append(_law(family).replace("ETA_h", by_category).replace("ETA", eta) + where)
+        out.append(_equation_of(family).replace("ETA_h", by_category).replace("ETA", eta) + where)
     return out
 
 
-def _law(family: ResponseFamily) -> str:
+def _equation_of(family: ResponseFamily) -> str:
     """Return an item's distribution, with ETA for its predictor, ETA_h for a category's."""
     if isinstance(family, Ordinal) and family.link == "cumulative":
         return "Ordinal(P(x_{j} ≥ h) = σ(ETA - τ_{jh}), τ_{j1} = 0 < τ_{j2} < ...)"
@@ -228,14 +228,14 @@ def _law(family: ResponseFamily) -> str:
         return "Ordinal(log P(x_{j} = h) / P(x_{j} = h - 1) = ETA - τ_{jh}, τ_{j1} = 0)"
     if isinstance(family, Categorical):
         return "Categorical(log P(x_{j} = h) / P(x_{j} = 0) = ETA_h)"
-    laws = {
+    equations = {
         Bernoulli: "Bernoulli(σ(ETA))",
         Poisson: "Poisson(exp(ETA))",
         NegativeBinomial: "NegativeBinomial(mean exp(ETA), size γ_{j})",
         Normal: "Normal(ETA, variance γ_{j})",
         LogNormal: "LogNormal(ETA, variance γ_{j} of the log)",
     }
-    return laws.get(type(family), f"{type(family).__name__}(ETA)")
+    return equations.get(type(family), f"{type(family).__name__}(ETA)")
 
 
 @middle.register

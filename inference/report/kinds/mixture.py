@@ -166,7 +166,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         if structure.regresses
         else "c ~ Categorical(weights)"
     )
-    yield Equations((before, f"x | c = k ~ {structure.law.equation}"))
+    yield Equations((before, f"x | c = k ~ {structure.distribution.equation}"))
     if structure.regresses:
         yield Paragraph(
             f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its component a"  # type: ignore[union-attr]
@@ -216,7 +216,7 @@ def _covariates(subject: Subject) -> Iterator[Part]:
 
 
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
-    groups, site = subject.once(groups_of), structure.law.site
+    groups, site = subject.once(groups_of), structure.distribution.site
     if groups is not None:
         yield from _profiles(subject, groups)
     elif site != "probabilities" and subject.fit.params[site].shape[1] > 1:

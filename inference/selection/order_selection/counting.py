@@ -22,7 +22,7 @@ from inference.programs.program import Params
 from inference.selection.growing import MORE_STARTS, too_low
 from inference.selection.order_selection.result import HowMany, Status
 from inference.structures.registry import structure_of
-from ppl_models.descriptions.row_laws import RowLaw, SkewNormal
+from ppl_models.descriptions.row_distributions import RowDistribution, SkewNormal
 
 CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
 FINALISTS = 3  # starts that go on to the end
@@ -42,24 +42,24 @@ class Candidate:
         model: of the family, at some number of components.
         counting: order selection of its kind.
         num_dispersions: parameters of the noise, whatever the number of components.
-        row_law: distribution of the rows of a component or state; None for other kinds.
+        row_distribution: distribution of the rows of a component or state; None for other kinds.
     """
 
     name: str
     model: Any
     counting: Counting
     num_dispersions: int = 0
-    row_law: Any = None
+    row_distribution: Any = None
 
     @property
     def is_skewed(self) -> bool:
         """Skewed rows, whose search needs more starts than others."""
-        return isinstance(self.row_law, SkewNormal)
+        return isinstance(self.row_distribution, SkewNormal)
 
     @property
     def needs_whole_rows(self) -> bool:
         """Refusal of rows with some entries missing, and of tables of few rows."""
-        return isinstance(self.row_law, RowLaw)
+        return isinstance(self.row_distribution, RowDistribution)
 
     def at(self, num_components: int) -> Any:
         """Return the model with this many components."""
@@ -210,8 +210,8 @@ def candidate_of(model: Any) -> Candidate:
             f" {type(model).__name__}; select_dimension(..., criterion='bic') chooses by a"
             " criterion that you name"
         )
-    name, num_dispersions, row_law = counting.describe(structure)
-    return Candidate(name, model, counting, num_dispersions, row_law)
+    name, num_dispersions, row_distribution = counting.describe(structure)
+    return Candidate(name, model, counting, num_dispersions, row_distribution)
 
 
 def candidates_of(model: Any) -> Sequence[Candidate]:
@@ -297,7 +297,7 @@ def rows_of(
     """
     return tuple(
         {
-            "law": key[0],
+            "distribution": key[0],
             "num_components": key[1],
             "log_likelihood": fit_k.log_likelihood,
             **{name: values[key] for name, values in columns.items()},

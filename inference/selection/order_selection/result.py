@@ -16,6 +16,7 @@ from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.order_selection.detectability import MISFIT
 from inference.selection.order_selection.groups import Groups
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import counted, shows_briefly, told, told_html
 
 STEEPER = 1.4  # times the mean gain of a superfluous component, from which one is counted
@@ -56,7 +57,7 @@ class HowMany:
 
     Args:
         num_components: the number; with the status "grid too short", at least this many.
-        law: name of the chosen distribution.
+        distribution: name of the chosen distribution.
         status: "confident"; "unsure"; "misfit", where the data contradict every distribution
             offered, so that components and patches are counted together; "grid too short".
         interval: the numbers that the strict and the lenient penalty choose.
@@ -72,7 +73,7 @@ class HowMany:
     """
 
     num_components: int
-    law: str
+    distribution: str
     status: Status
     interval: tuple[int, int]
     reasons: tuple[str, ...]
@@ -90,6 +91,7 @@ class HowMany:
     judged: ClassVar[str] = ""
     deciding: ClassVar[tuple[str, ...]] = ("strict", "lenient", "gain_in_edges")
     score: ClassVar[str] = "lenient"  # of them, the one that chooses
+    law = Renamed("distribution")
 
     def counted(self, number: int) -> str:
         """Return so many components, in words."""
@@ -103,7 +105,7 @@ class HowMany:
     @property
     def fit(self) -> Fit:
         """The chosen fit."""
-        return self.fits[self.law, self.num_components]
+        return self.fits[self.distribution, self.num_components]
 
     @property
     def climb(self) -> Climb | None:
@@ -139,7 +141,7 @@ class HowMany:
     @property
     def sentences(self) -> tuple[str, str, str]:
         """The number, the distribution's misfit, and what could not have been seen."""
-        return self._number(), self._law(), self.unseen
+        return self._number(), self._distribution(), self.unseen
 
     @property
     def verdict(self) -> str:
@@ -171,16 +173,16 @@ class HowMany:
 
     @property
     def _subject(self) -> str:
-        return f"The {self.law} distribution is"
+        return f"The {self.distribution} distribution is"
 
     @property
     def _untested(self) -> str:
         return (
-            f"The fit of the {self.law} distribution could not be tested, for too few"
+            f"The fit of the {self.distribution} distribution could not be tested, for too few"
             f" {self.unit}s use a {self.noun}."
         )
 
-    def _law(self) -> str:
+    def _distribution(self) -> str:
         size = (
             f"the noise of its {self.noun}s differs from the {self.owner}'s by {self.misfit:.1f}"
             " standard deviations at most"
@@ -205,7 +207,7 @@ class HowMany:
     @property
     def table(self) -> pd.DataFrame:
         """One row a distribution and number."""
-        return pd.DataFrame(list(self.rows)).set_index(["law", "num_components"])
+        return pd.DataFrame(list(self.rows)).set_index(["distribution", "num_components"])
 
     def plot(self) -> Any:
         """Draw the strict penalised deviance and the gain of each further component."""
@@ -232,8 +234,8 @@ class HowMany:
             "" if self.climb is None else f", by a bootstrap climb {self.climb.num_components}"
         )
         return (
-            f"How many: {self.num_components} ({self.status}), {self.law}; by {self.penalties}"
-            f" {low if low == high else f'{low} to {high}'}{climbed}"
+            f"How many: {self.num_components} ({self.status}), {self.distribution};"
+            f" by {self.penalties} {low if low == high else f'{low} to {high}'}{climbed}"
         )
 
 
@@ -257,7 +259,7 @@ class HowManyGroups(HowMany):
     @property
     def fit(self) -> Fit:
         """The fit of the smallest BIC, whose components make the groups."""
-        return self.fits[self.law, self.groups.num_fitted]
+        return self.fits[self.distribution, self.groups.num_fitted]
 
     @property
     def edge(self) -> str:
@@ -304,7 +306,7 @@ class HowManyStates(HowManyGroups):
 
     @property
     def _subject(self) -> str:
-        return f"The {self.law} hidden Markov model is"
+        return f"The {self.distribution} hidden Markov model is"
 
 
 class HowManyOptions(HowMany):
@@ -350,7 +352,7 @@ class HowManyOptions(HowMany):
     @property
     def fit(self) -> Fit:
         """The fit of the lenient choice."""
-        return self.fits[self.law, sum(map(len, self.distinct_options))]
+        return self.fits[self.distribution, sum(map(len, self.distinct_options))]
 
     def _number_of_misfit(self) -> str:
         return (
@@ -358,7 +360,7 @@ class HowManyOptions(HowMany):
             f" options are contradicted at the best number, {sum(map(len, self.distinct_options))}."
         )
 
-    def _law(self) -> str:
+    def _distribution(self) -> str:
         memory = min(self.memory, key=lambda name: self.memory[name], default=None)
         if memory is not None and self.memory[memory] < 0:
             return (
@@ -366,4 +368,4 @@ class HowManyOptions(HowMany):
                 f" step before is better by {-self.memory[memory]:.0f} in BIC than any number of"
                 " them."
             )
-        return super()._law()
+        return super()._distribution()

@@ -19,6 +19,7 @@ from inference.selection.order_selection.counting import (
     fit_candidates,
 )
 from inference.selection.order_selection.result import HowMany
+from ppl_models.parts.renamed import warn_renamed
 from ppl_models.parts.validation import check_size, is_integer
 
 
@@ -27,12 +28,13 @@ def select_components(
     data: Any,
     grid: Sequence[int] | None = None,
     *,
-    laws: Sequence[Any] | None = None,
+    distributions: Sequence[Any] | None = None,
     num_restarts: int = 10,
     method: Method | None = None,
     bootstrap: int = 0,
     seed: int = 0,
     progress: bool = False,
+    laws: Sequence[Any] | None = None,
 ) -> HowMany:
     """Choose the number and the distribution of components, and say how sure that is.
 
@@ -49,11 +51,11 @@ def select_components(
         data: the table, NaN where missing, or the sequences.
         grid: numbers of components to compare; the answer says so if they end too early. Without
             gaps they help each other's search. None for 1 to 6, and to 12 where 6 is too few.
-        laws: families or functions as ``family``, of which the first is contained in the others;
-            None for those that suit ``family``: Poisson counts, and negative binomial ones with a
-            variance linear and quadratic in the mean; for mixtures and states of real rows normal,
-            Student t and skew-normal components (those that take missing entries where there are
-            some), for counts Poisson and negative binomial ones.
+        distributions: families or functions as ``family``, of which the first is contained in the
+            others; None for those that suit ``family``: Poisson counts, and negative binomial ones
+            with a variance linear and quadratic in the mean; for mixtures and states of real rows
+            normal, Student t and skew-normal components (those that take missing entries where
+            there are some), for counts Poisson and negative binomial ones.
         num_restarts: random starts of each fit of the first distribution.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for
             mixtures.
@@ -62,21 +64,25 @@ def select_components(
             the others; 6 is enough, and recommended for what is published; 0 for none.
         seed: one seed, one answer.
         progress: show a bar on standard error.
+        laws: deprecated name of ``distributions``.
 
     Raises:
         ValueError: for a grid of fewer than two numbers, no distributions, distributions that
             cannot be compared, or what a distribution refuses in the data; before any fit.
     """
     owner = "select_components"
+    if laws is not None:
+        warn_renamed(f"{owner}(laws=...)", "distributions=...")
+        distributions = laws
     if grid is None:
-        first = _candidates(family, laws, data, (1, 2))[0]
+        first = _candidates(family, distributions, data, (1, 2))[0]
         most = min(first.counting.room(tuple(getattr(data, "shape", ()))), LARGEST[-1])
         for numbers in plain_grids(most):
             answer = select_components(
                 family,
                 data,
                 numbers,
-                laws=laws,
+                distributions=distributions,
                 num_restarts=num_restarts,
                 method=method,
                 bootstrap=bootstrap,
@@ -94,7 +100,7 @@ def select_components(
             f"{owner}: grid must hold at least two numbers of components, got {list(grid)!r}"
         )
     check_tables(owner, bootstrap)
-    candidates = _candidates(family, laws, data, sizes)
+    candidates = _candidates(family, distributions, data, sizes)
     first, counting = candidates[0], candidates[0].counting
     if bootstrap and not counting.takes_bootstrap:
         raise ValueError(
@@ -102,14 +108,14 @@ def select_components(
             f" {type(first.model).__name__}, got {bootstrap}"
         )
     table, _ = checked(first.at(sizes[-1]), data, for_fit=True)
-    if laws is None:
+    if distributions is None:
         num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
         candidates = [
             candidate
             for candidate in candidates
             if not candidate.needs_whole_rows
             or not gaps
-            and candidate.row_law.is_determined(num_rows, table.shape[-1])
+            and candidate.row_distribution.is_determined(num_rows, table.shape[-1])
         ]
     for candidate in candidates[1:]:
         checked(candidate.at(sizes[-1]), data, for_fit=True)
@@ -145,7 +151,7 @@ def check_tables(owner: str, bootstrap: object) -> None:
 
 
 def _candidates(
-    family: Any, laws: Sequence[Any] | None, data: Any, sizes: Sequence[int]
+    family: Any, distributions: Sequence[Any] | None, data: Any, sizes: Sequence[int]
 ) -> Sequence[Candidate]:
     def model(source: Any) -> Any:
         if is_dataclass(source) and not isinstance(source, type):
@@ -159,21 +165,21 @@ def _candidates(
             )
         return source(int(data.shape[1]), sizes[-1])
 
-    if laws is None:
+    if distributions is None:
         return candidates_of(model(family))
-    if not laws:
+    if not distributions:
         raise ValueError(
-            "select_components: laws must name at least one family, or be None for those that suit"
-            " the family"
+            "select_components: distributions must name at least one family, or be None for those"
+            " that suit the family"
         )
-    candidates = [candidate_of(model(source)) for source in laws]
+    candidates = [candidate_of(model(source)) for source in distributions]
     candidates[0].counting.check(candidates)
     if len({type(candidate.counting) for candidate in candidates}) > 1:
         raise ValueError(
-            "select_components: laws must all be mixtures, all hidden Markov models, or all"
-            " factorizations of counts, for their likelihoods are compared"
+            "select_components: distributions must all be mixtures, all hidden Markov models, or"
+            " all factorizations of counts, for their likelihoods are compared"
         )
     names = [candidate.name for candidate in candidates]
     if len(set(names)) < len(names):
-        raise ValueError(f"select_components: laws must differ, got {names}")
+        raise ValueError(f"select_components: distributions must differ, got {names}")
     return candidates

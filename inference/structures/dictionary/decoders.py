@@ -275,5 +275,5 @@ def conditional_rows(about: DictionaryDescription, params: Params, data: Tensor)
     dictionary, codes = params["dictionary"], params["codes"]
     means = codes @ dictionary.mT
     noise = means.new_tensor([about.noise]) if about.noise is not None else params["noise"]
-    law = torch.distributions.Normal(means, noise.unsqueeze(-2), validate_args=False)
-    return law.log_prob(data.to(dictionary)).sum(-1)
+    distribution = torch.distributions.Normal(means, noise.unsqueeze(-2), validate_args=False)
+    return distribution.log_prob(data.to(dictionary)).sum(-1)

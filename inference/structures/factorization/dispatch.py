@@ -22,7 +22,7 @@ from inference.structures.factorization.updates import (
 from ppl_models.data.sparse import SparseTable, worth_sparse
 from ppl_models.descriptions.components import FactorizationDescription
 
-LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
+DISTRIBUTIONS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
 
 
 def updates_of(data: Any, about: FactorizationDescription, params: Params) -> Counts | LeastSquares:
@@ -33,7 +33,7 @@ def updates_of(data: Any, about: FactorizationDescription, params: Params) -> Co
         return LeastSquares(data)
     if about.variance is None:
         return Counts.of(data, about)
-    return LAWS[about.variance].of_params(data, params)
+    return DISTRIBUTIONS[about.variance].of_params(data, params)
 
 
 def solved_rows(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:

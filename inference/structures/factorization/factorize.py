@@ -103,8 +103,8 @@ def log_prior_activities(about: FactorizationDescription, params: Params) -> Ten
         shape, rate = (
             torch.tensor(v, dtype=z.dtype, device=z.device) for v in about.activity_prior
         )
-        law = torch.distributions.Gamma(shape, rate)
-        return law.log_prob(z.clamp(min=1e-300)).sum((-2, -1)).double().cpu()
+        distribution = torch.distributions.Gamma(shape, rate)
+        return distribution.log_prob(z.clamp(min=1e-300)).sum((-2, -1)).double().cpu()
     width = about.bound if about.nonnegative else 2 * about.bound
     constant = -z[0].numel() * torch.tensor(width, dtype=torch.float64).log()
     return constant.expand(len(z))

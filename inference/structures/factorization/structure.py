@@ -204,7 +204,7 @@ def _noise(
         mean = rng.gamma(np.maximum(whole, 1e-300) / delta, delta)
         shares = rng.standard_gamma(
             np.maximum(rates, 1e-300) / delta
-        )  # of a Dirichlet law, up to their sum
+        )  # of a Dirichlet distribution, up to their sum
     y = poisson_split(
         np.where(np.isnan(counts), rng.poisson(mean), np.nan_to_num(counts)), shares, rng
     )
@@ -217,7 +217,7 @@ def _noise(
 
 @candidate_families.register(FactorizationStructure)
 def _(structure: FactorizationStructure) -> tuple[Any, ...]:
-    return tuple(structure.model.laws()) if structure.about.counts else ()
+    return tuple(structure.model.candidate_distributions()) if structure.about.counts else ()
 
 
 @component_noise.register(FactorizationStructure)

@@ -131,9 +131,14 @@ class UsageGibbs:
                 own = phi[:, k].unsqueeze(-2)  # (R, 1, J)
                 now = (b[:, part, k], z[:, part, k])
                 other = (mu - (now[0] * now[1]).unsqueeze(-1) * own).clamp(min=FLOOR)
-                law = _Amount.of(some.x, own / other, seen[..., k], params, k, self.about.shape)
-                chance[:, part, k], mean[:, part, k] = law.chance, law.chance * law.mean
-                b[:, part, k], z[:, part, k] = law.draw(now, uniform[:, :, part, k])
+                amount_k = _Amount.of(
+                    some.x, own / other, seen[..., k], params, k, self.about.shape
+                )
+                chance[:, part, k], mean[:, part, k] = (
+                    amount_k.chance,
+                    amount_k.chance * amount_k.mean,
+                )
+                b[:, part, k], z[:, part, k] = amount_k.draw(now, uniform[:, :, part, k])
                 mu = other + (b[:, part, k] * z[:, part, k]).unsqueeze(-1) * own
         state = {"usage": b.mT.contiguous(), "activities": z.mT.contiguous()}
         return state, {"usage": chance.mT.contiguous(), "activities": mean.mT.contiguous()}
@@ -179,15 +184,17 @@ class UsageGibbs:
         )
         # no narrower than counts allow
         a = mean.square() / torch.maximum(spread, mean.square() / (shape + mean))
-        law = torch.distributions.Gamma(a, a / mean, validate_args=False)
+        proposal = torch.distributions.Gamma(a, a / mean, validate_args=False)
         chance = chance.clamp(0.02, 0.98)
         values = []
         for _ in range(NUM_PROPOSALS):
             with isolated(
                 int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
             ):
-                b, z = torch.bernoulli(chance), law.sample()
-            log_q = (b * (chance.log() + law.log_prob(z)) + (1 - b) * torch.log1p(-chance)).sum(-1)
+                b, z = torch.bernoulli(chance), proposal.sample()
+            log_q = (
+                b * (chance.log() + proposal.log_prob(z)) + (1 - b) * torch.log1p(-chance)
+            ).sum(-1)
             values.append(self._log_joint(params, b, z) - log_q)
         return torch.stack(values).logsumexp(0) - math.log(NUM_PROPOSALS)
 

@@ -10,13 +10,13 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.assigned_starts import centres
-from inference.base.component_laws.law import ComponentLaw
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.base import ComponentDistribution
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.sequences.hidden_chain import stationary_law
+from ppl_models.sequences.hidden_chain import stationary_distribution
 
 CHAIN_SITES = ("initial", "transitions")
 # of a step towards transitions whose stationary distribution is that of the first states
@@ -36,13 +36,13 @@ class MoveCounts:
         first: sequences that begin in each state, (R, K).
         moves: moves between states, (R, K, K).
         counts: steps with entries in each state, (R, K).
-        of_law: what the distribution of a row sums up, a record.
+        of_distribution: what the distribution of a row sums up, a record.
     """
 
     first: Tensor
     moves: Tensor
     counts: Tensor
-    of_law: Any
+    of_distribution: Any
 
 
 def emission_of(params: Params) -> Params:
@@ -56,7 +56,7 @@ def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
     if about.initial == "free":
         return params["initial"]
     if about.initial == "stationary":
-        return stationary_law(transitions)
+        return stationary_distribution(transitions)
     if about.initial == "uniform":
         return torch.full_like(transitions[..., 0], 1.0 / about.num_states)
     return torch.tensor(about.initial).to(transitions).expand(transitions.shape[:-1])
@@ -118,21 +118,25 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         return cut_of(self.data, self.about.num_states)
 
     @cached_property
-    def law(self) -> ComponentLaw:
+    def distribution(self) -> ComponentDistribution:
         """Distribution of a row, states as components."""
-        return law_of(self.about.emission)
+        return distribution_of(self.about.emission)
 
     @cached_property
     def floor(self) -> Tensor:
         """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.law.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
+        return self.distribution.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
 
     @cached_property
     def centre(self) -> Tensor:
         """Centre of the sums: the overall mean, (P,)."""
-        return self.law.centre(self.cut.rows) if self.given_centre is None else self.given_centre
+        return (
+            self.distribution.centre(self.cut.rows)
+            if self.given_centre is None
+            else self.given_centre
+        )
 
     def e_step(self, params: Params) -> EStep[MoveCounts]:
         """Posteriors of the states, summed over blocks of pieces."""
@@ -146,7 +150,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             1,
             min(
                 numbers // (restarts * self.about.num_states),
-                self.chunk_elements // max(1, self.law.width - 1),
+                self.chunk_elements // max(1, self.distribution.width - 1),
             ),
         )
         parts = RunningSum[MoveCounts]()
@@ -157,11 +161,11 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             else self.weights.double().repeat_interleave(self.cut.num_each)
         )  # of every piece
         for smoothed in smoothed_blocks(
-            self.cut, initial, transitions, self.law.log_densities, own, most, self.weights
+            self.cut, initial, transitions, self.distribution.log_densities, own, most, self.weights
         ):
             block = smoothed.block
             share = smoothed.of_rows
-            statistics = self.law.statistics(block.rows, share, self.centre, own)
+            statistics = self.distribution.statistics(block.rows, share, self.centre, own)
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
@@ -169,8 +173,8 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
         """Maximise: moves and first states by counts, emissions as in a mixture."""
-        new = params | self.law.m_step(
-            statistics.of_law, statistics.counts, emission_of(params), self.floor
+        new = params | self.distribution.m_step(
+            statistics.of_distribution, statistics.counts, emission_of(params), self.floor
         )
         if self.about.initial == "free":
             new["initial"] = _shares(
@@ -193,7 +197,9 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         """
         rows = weights_of_steps(self.data, self.weights)
         share = share if rows is None else share * rows.unsqueeze(-1)
-        law = self.law.first(self.cut.rows, share, self.centre, emission_of(blank), self.floor)
+        emissions = self.distribution.first(
+            self.cut.rows, share, self.centre, emission_of(blank), self.floor
+        )
         inside, place = self.cut.step_places
         flat = self.cut.at_steps(share)
         steps = share.new_zeros(len(share), *inside.shape, share.shape[-1])
@@ -202,7 +208,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         _, graph = excess_of(self.about, moves)
         even = graph.to(moves) / graph.sum(-1, keepdim=True)
         transitions = 0.9 * _shares(moves * graph, even.expand_as(moves)) + 0.1 * even
-        new = blank | law | {"transitions": transitions}
+        new = blank | emissions | {"transitions": transitions}
         if self.about.initial == "free":
             new["initial"] = (
                 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
@@ -225,9 +231,11 @@ def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tens
     """Transitions (R, K, K) that raise the bound under stationary first states."""
 
     def bound(moves: Tensor) -> Tensor:
-        law = stationary_law(moves).clamp(min=1e-300 if moves.dtype == torch.float64 else 1e-38)
+        distribution = stationary_distribution(moves).clamp(
+            min=1e-300 if moves.dtype == torch.float64 else 1e-38
+        )
         return torch.special.xlogy(counts, moves).sum((-2, -1)) + torch.special.xlogy(
-            first, law
+            first, distribution
         ).sum(-1)
 
     total = counts.sum(-1, keepdim=True)
@@ -235,8 +243,8 @@ def _stationary_step(counts: Tensor, first: Tensor, transitions: Tensor) -> Tens
     for _ in range(ROUNDS):
         with torch.enable_grad():
             leaf = own.detach().clone().requires_grad_()
-            law = stationary_law(leaf)
-            (slope,) = torch.autograd.grad((first * law.log()).sum(), leaf)
+            distribution = stationary_distribution(leaf)
+            (slope,) = torch.autograd.grad((first * distribution.log()).sum(), leaf)
         ahead = counts + own * (slope - (own * slope).sum(-1, keepdim=True))
         way = torch.where(total > 0, ahead / torch.where(total > 0, total, 1.0) - own, 0.0)
         room = (-way / own.clamp(min=1e-300 if own.dtype == torch.float64 else 1e-38)).amax(
@@ -261,20 +269,27 @@ SURE = 0.9  # of a row for the state of the nearest centre
 
 
 def near_rows(
-    law: ComponentLaw, cut: Cut, num_states: int, num: int, spread: bool, generator: Generator
+    distribution: ComponentDistribution,
+    cut: Cut,
+    num_states: int,
+    num: int,
+    spread: bool,
+    generator: Generator,
 ) -> Tensor:
     """State probabilities (R, N, K) by the nearest of K rows picked as in k-means++."""
-    return _assigned(_standardised(law, cut.rows), num_states, num, spread, generator).to(cut.rows)
+    return _assigned(_standardised(distribution, cut.rows), num_states, num, spread, generator).to(
+        cut.rows
+    )
 
 
 def near_windows(
-    law: ComponentLaw, cut: Cut, num_states: int, num: int, generator: Generator
+    distribution: ComponentDistribution, cut: Cut, num_states: int, num: int, generator: Generator
 ) -> Tensor:
     """State probabilities by windows of three steps, their means and distances.
 
     The distances separate states of equal means and other widths.
     """
-    x = _standardised(law, cut.rows)
+    x = _standardised(distribution, cut.rows)
     size = cut.num_pieces * cut.length
     flat, seen = x.new_zeros(size + 2, 2 * x.shape[1]), x.new_zeros(size + 2, 1)
     place = cut.place.cpu() + 1
@@ -286,11 +301,15 @@ def near_windows(
     ).to(cut.rows)
 
 
-def _standardised(law: ComponentLaw, rows: Tensor) -> Tensor:
-    statistic, mask = law.statistic(rows)
+def _standardised(distribution: ComponentDistribution, rows: Tensor) -> Tensor:
+    statistic, mask = distribution.statistic(rows)
     seen = torch.ones_like(statistic) if mask is None else mask
     x = (statistic - (statistic * seen).sum(0) / seen.sum(0).clamp(min=1)) * seen
-    return (x / law.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12)).double().cpu()
+    return (
+        (x / distribution.variances_at_start(x.square().mean(0)).sqrt().clamp(min=1e-12))
+        .double()
+        .cpu()
+    )
 
 
 def _assigned(x: Tensor, num_states: int, num: int, spread: bool, generator: Generator) -> Tensor:

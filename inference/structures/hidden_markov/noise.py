@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.component_noise import LEAST_VISITS, NoiseDraws, duration_noise, numpy_generator
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import emission_of
@@ -47,18 +47,18 @@ def state_noise(
     """
     from scipy.special import ndtri
 
-    law, rng = law_of(about.emission), numpy_generator(generator)
+    distribution, rng = distribution_of(about.emission), numpy_generator(generator)
     inside, seen = inside_of(packed).cpu().numpy(), packed.isfinite().any(-1).cpu().numpy()
     # (M, B, T)
     paths = path_draws(about, params, packed, num_draws, int(rng.integers(2**31))).numpy()
     state = np.maximum(paths, 0)
     rows = packed[torch.from_numpy(seen).to(packed.device)].to(params["transitions"]).cpu()
     own = {name: value.cpu() for name, value in emission_of(params).items()}
-    width = law.num_scores
+    width = distribution.num_scores
     scores = np.full((*paths.shape, 2 * width + 1), np.nan)
     for m in range(num_draws):
         scores[m, seen, :width] = np.take_along_axis(
-            law.scores(own, rows, rng), state[m, seen][:, None, None], 1
+            distribution.scores(own, rows, rng), state[m, seen][:, None, None], 1
         )[:, 0]
     second = _second_of_pairs(paths)[..., None]
     before = np.concatenate(

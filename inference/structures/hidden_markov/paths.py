@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
 from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
@@ -54,7 +54,7 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
 
     ``params``: without leading dims; ``packed``: (B, T, J).
     """
-    law = law_of(about.emission)
+    distribution = distribution_of(about.emission)
     own = {name: value.unsqueeze(0) for name, value in emission_of(params).items()}
     seen = packed.isfinite().any(-1)
     out = params["transitions"].new_zeros(*packed.shape[:2], about.num_states)
@@ -62,7 +62,10 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
     if len(rows):
         step = max(1, MOST_STEPS // about.num_states)
         out[seen] = torch.cat(
-            [law.log_densities(own, part).reshape(len(part), -1) for part in rows.split(step)]
+            [
+                distribution.log_densities(own, part).reshape(len(part), -1)
+                for part in rows.split(step)
+            ]
         ).to(out)
     return out
 
@@ -75,7 +78,7 @@ def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tens
         cut,
         initial_of(about, one),
         one["transitions"],
-        law_of(about.emission).log_densities,
+        distribution_of(about.emission).log_densities,
         emission_of(one),
         max(1, MOST_STEPS // about.num_states),
     )

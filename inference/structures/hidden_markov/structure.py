@@ -14,9 +14,9 @@ from torch import Generator, Tensor
 
 from inference.base.align import Alignment, Labels
 from inference.base.assigned_starts import split_share
-from inference.base.component_laws.law import ComponentLaw
-from inference.base.component_laws.laws import law_of
-from inference.base.component_laws.units import measured, mixed_sizes, standard
+from inference.base.component_distributions.base import ComponentDistribution
+from inference.base.component_distributions.dispatch import distribution_of
+from inference.base.component_distributions.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
@@ -52,7 +52,7 @@ from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
-from ppl_models.sequences.hidden_chain import limit_law
+from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -78,14 +78,14 @@ class HiddenMarkovStructure(Structure):
         return about
 
     @cached_property
-    def law(self) -> ComponentLaw:
+    def distribution(self) -> ComponentDistribution:
         """Distribution of a row."""
-        return law_of(self.about.emission)
+        return distribution_of(self.about.emission)
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
         """Capabilities: row blocks, unless negative binomial sizes need the rows again."""
-        blocks = {Capability.BLOCKS} if self.law.of_sums else set()
+        blocks = {Capability.BLOCKS} if self.distribution.of_sums else set()
         return frozenset({Capability.WEIGHTS} | blocks)
 
     @classmethod
@@ -103,11 +103,14 @@ class HiddenMarkovStructure(Structure):
 
     def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         return measured(
-            self.model, self.law, data[data.isfinite().any(-1)], weights_of_steps(data, weights)
+            self.model,
+            self.distribution,
+            data[data.isfinite().any(-1)],
+            weights_of_steps(data, weights),
         )
 
     def standard(self, problem: Problem) -> Standard | None:
-        return standard(problem, self.law, type(self))
+        return standard(problem, self.distribution, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
         return HiddenMarkovSteps(
@@ -127,9 +130,15 @@ class HiddenMarkovStructure(Structure):
         steps, k = self.steps(problem, CHUNK, 1), self.about.num_states
         generator = torch.Generator().manual_seed(problem.seed)
         parts = (
-            [near_rows(self.law, steps.cut, k, numbers[0], spread, generator)] if numbers[0] else []
+            [near_rows(self.distribution, steps.cut, k, numbers[0], spread, generator)]
+            if numbers[0]
+            else []
         )
-        parts += [near_windows(self.law, steps.cut, k, numbers[1], generator)] if numbers[1] else []
+        parts += (
+            [near_windows(self.distribution, steps.cut, k, numbers[1], generator)]
+            if numbers[1]
+            else []
+        )
         return self.start_from(problem, torch.cat(parts))
 
     def start_from(self, problem: Problem, share: Tensor) -> Params:
@@ -145,7 +154,7 @@ class HiddenMarkovStructure(Structure):
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
         before = replace(self.about, emission=replace(self.about.emission, num_components=k))
         share = smoothed_states(before, smaller, problem.data)[seen]
-        statistic, mask = self.law.statistic(problem.data[seen])
+        statistic, mask = self.distribution.statistic(problem.data[seen])
         return self.start_from(
             problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
         )
@@ -184,7 +193,7 @@ class HiddenMarkovStructure(Structure):
 
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
-        spikes = self.law.faults(
+        spikes = self.distribution.faults(
             steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often
         )
         return (
@@ -214,7 +223,7 @@ class HiddenMarkovStructure(Structure):
             return ()
 
         def features(params: Params) -> Tensor:
-            return _features(self.law, params)
+            return _features(self.distribution, params)
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return _renamed(
@@ -230,10 +239,12 @@ class HiddenMarkovStructure(Structure):
         if orders is None:
             return super().align(params, reference, signs)
         target = _features(
-            self.law,
+            self.distribution,
             {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()},
         )[0]
-        own = _features(self.law, {name: value.unsqueeze(0) for name, value in params.items()})[0]
+        own = _features(
+            self.distribution, {name: value.unsqueeze(0) for name, value in params.items()}
+        )[0]
         costs = [float((own[list(order)] - target).square().sum()) for order in orders]
         best = torch.tensor(orders[min(range(len(orders)), key=costs.__getitem__)])
         return Alignment(
@@ -245,7 +256,7 @@ class HiddenMarkovStructure(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Order states by falling share of time, as far as impossible moves allow it."""
-        weights = [round(w, 9) for w in limit_law(params["transitions"]).tolist()]
+        weights = [round(w, 9) for w in limiting_distribution(params["transitions"]).tolist()]
         orders = renamings(self.about)
         if orders is None:
             order = sorted(range(len(weights)), key=lambda k: -weights[k])
@@ -264,7 +275,7 @@ class HiddenMarkovStructure(Structure):
             else [sum(row) for row in about.allowed]
         )
         first = about.num_states - 1 if about.initial == "free" else 0
-        return first + sum(n - 1 for n in rows) + self.law.num_free(emission_of(params))
+        return first + sum(n - 1 for n in rows) + self.distribution.num_free(emission_of(params))
 
     def num_observations(self, problem: Problem) -> float:
         """Number of steps that have entries, weighted by their sequences."""
@@ -278,10 +289,14 @@ class HiddenMarkovStructure(Structure):
         return num_counted(problem.summed(counted))
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return self.law.category_names(items) if len(items) == self.about.emission.num_items else {}
+        return (
+            self.distribution.category_names(items)
+            if len(items) == self.about.emission.num_items
+            else {}
+        )
 
     def at_bound(self, params: Params) -> list[str]:
-        return self.law.at_bound(emission_of(params))
+        return self.distribution.at_bound(emission_of(params))
 
     # ---------------------------------------------------------------- sequences
 
@@ -295,7 +310,7 @@ class HiddenMarkovStructure(Structure):
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         """Expected values of every step, (B, T, J); NaN after the end of a sequence."""
-        expected = self.law.expected_rows(
+        expected = self.distribution.expected_rows(
             emission_of(params), self.latent_means(program, params)["states"]
         )
         return expected.masked_fill(~inside_of(program.args[0]).unsqueeze(-1), torch.nan)
@@ -320,9 +335,12 @@ class HiddenMarkovStructure(Structure):
         return {"items": rows[inside]} | beside
 
 
-def _features(law: ComponentLaw, params: Params) -> Tensor:
+def _features(distribution: ComponentDistribution, params: Params) -> Tensor:
     """Features of states (D, K, F): emission locations and widths, and durations."""
-    parts = [law.features(params), params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)]
+    parts = [
+        distribution.features(params),
+        params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1),
+    ]
     if "dispersion" in params:
         parts.append(params["dispersion"].sqrt())
     if "precisions" in params:
@@ -406,23 +424,23 @@ def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart:
 
 @num_density_items.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, num_items: int) -> int:
-    return structure.law.num_densities(num_items)
+    return structure.distribution.num_densities(num_items)
 
 
 @normal_scales.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, params: Params) -> NormalScales | None:
-    return structure.law.normal_scales(params)
+    return structure.distribution.normal_scales(params)
 
 
 @dispersion_items.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
-    return structure.law.dispersed_items(items)
+    return structure.distribution.dispersed_items(items)
 
 
 @numeric_items.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
     return (
-        structure.law.numeric_items(items)
+        structure.distribution.numeric_items(items)
         if len(items) == structure.about.emission.num_items
         else []
     )
@@ -430,17 +448,21 @@ def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
 
 @category_chances.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, params: Params) -> Tensor:
-    return structure.law.category_chances(emission_of(params))
+    return structure.distribution.category_chances(emission_of(params))
 
 
 @as_numbers.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, table: Tensor) -> Tensor:
-    return structure.law.as_numbers(table)
+    return structure.distribution.as_numbers(table)
 
 
 @candidate_families.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure) -> tuple[Any, ...]:
-    return tuple(structure.model.laws()) if structure.law.knows_noise else ()
+    return (
+        tuple(structure.model.candidate_distributions())
+        if structure.distribution.knows_noise
+        else ()
+    )
 
 
 @component_noise.register(HiddenMarkovStructure)

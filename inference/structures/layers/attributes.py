@@ -42,7 +42,7 @@ def _rule_of(bottom: Bottom) -> ItemRule:
 
 
 class AttributeStructure(LayeredStructure):
-    """Structure of models with ``expected_responses``, ``layers()`` and ``root_law()``."""
+    """Structure of models with ``expected_responses``, ``layers()`` and ``root_layer()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> AttributeStructure | None:

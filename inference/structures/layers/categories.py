@@ -402,16 +402,16 @@ class _Objective:
 
     def value(self, z: Tensor) -> Tensor:
         """Expected log-density with prior and penalty, (R, n)."""
-        own = (self.counts * self.known.group.family.law_of_item(*self._predictors(z))).sum(
-            (-2, -1)
-        )
+        own = (
+            self.counts * self.known.group.family.log_probabilities_of_item(*self._predictors(z))
+        ).sum((-2, -1))
         return own + self.known.log_prior(z)
 
     def gradient(self, z: Tensor) -> Tensor:
         """Gradient without the prior, (R, n, D)."""
         r, slopes = (
             self.known.num_rows,
-            self.known.group.family.slopes_of_law(*self._predictors(z)),
+            self.known.group.family.slopes_of_log_probabilities(*self._predictors(z)),
         )  # (R, n, C, H, r + g)
         first = (self.counts.unsqueeze(-2) @ slopes).squeeze(-2)  # (R, n, C, r + g)
         return torch.cat(
@@ -424,8 +424,10 @@ class _Objective:
         family = self.known.group.family
         r = self.known.num_rows
         h = self.design
-        slopes = family.slopes_of_law(*predictors)
-        weight = self.counts.sum(-1, keepdim=True) * family.law_of_item(*predictors).exp()
+        slopes = family.slopes_of_log_probabilities(*predictors)
+        weight = (
+            self.counts.sum(-1, keepdim=True) * family.log_probabilities_of_item(*predictors).exp()
+        )
         second = (slopes * weight.unsqueeze(-1)).mT @ slopes  # (R, n, C, r + g, r + g)
         squares = (
             torch.einsum("...cij,...cp,...cq->...ipjq", second[..., :r, :r], h, h)

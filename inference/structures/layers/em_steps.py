@@ -103,10 +103,10 @@ class LayeredSteps(Steps[TowerStatistics]):
         num_newton: int = 3,
         weights: Tensor | None = None,
     ) -> LayeredSteps | None:
-        """Steps for a model that offers ``layers()`` and ``root_law()``, or None."""
-        if not (hasattr(model, "layers") and hasattr(model, "root_law")):
+        """Steps for a model that offers ``layers()`` and ``root_layer()``, or None."""
+        if not (hasattr(model, "layers") and hasattr(model, "root_layer")):
             return None
-        layers, root = model.layers(), model.root_law()
+        layers, root = model.layers(), model.root_layer()
         num_items, first = layers[0].num_items, data.reshape(-1, data.shape[-1])[:1]
         one = torch.cat(
             [filled(layers[0].response, first[:, :num_items])[0], first[:, num_items:]], -1

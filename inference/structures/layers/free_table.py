@@ -51,25 +51,25 @@ class TableGain:
     z: Tensor
 
 
-def table_gain(posterior: Tensor, profiles: Tensor, law: Tensor) -> TableGain:
+def table_gain(posterior: Tensor, profiles: Tensor, chances: Tensor) -> TableGain:
     """Gain of a free table of profiles, fitted with the items held fixed.
 
     Args:
         posterior: P(profile | row) under the distribution, (N, C).
         profiles: (C, K) of 0 and 1.
-        law: P(profile), (C,), positive where the posterior is.
+        chances: P(profile), (C,), positive where the posterior is.
     """
     values = profiles.to(posterior)
-    ratios = posterior / law.clamp(min=FLOOR)  # L up to a factor a row
-    table, reached = law, 0.0
+    ratios = posterior / chances.clamp(min=FLOOR)  # L up to a factor a row
+    table, reached = chances, 0.0
     for _ in range(MAX_ITERATIONS):
         mixed = ratios @ table  # (N,)
         now = float(mixed.log().sum())
-        if now - reached < STEP and table is not law:
+        if now - reached < STEP and table is not chances:
             break
         reached = now
         table = table * (mixed.reciprocal() @ ratios) / len(ratios)
-    share = law @ values
+    share = chances @ values
     centred = values - share
     size = values.shape[1]
     first, second = torch.triu_indices(size, size, 1)

@@ -52,7 +52,7 @@ class LayeredGibbs:
         """Sampler of a layered model and a table (N, J), NaN where missing, or (N, J + P)."""
         layers = model.layers()
         num_items = layers[0].num_items
-        root = root_of_rows(model.root_law(), data[..., num_items:])
+        root = root_of_rows(model.root_layer(), data[..., num_items:])
         complete, observed = filled(layers[0].response, data[..., :num_items])
         statistic = layers[0].response.statistic(complete)
         statistic = (

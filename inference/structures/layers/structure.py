@@ -105,11 +105,15 @@ PAIR_LEVEL = 1e-3  # of the tests that call latents dependent, all pairs togethe
 
 
 class LayeredStructure(Structure):
-    """Structure of models that offer ``layers()`` and ``root_law()``."""
+    """Structure of models that offer ``layers()`` and ``root_layer()``."""
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> LayeredStructure | None:
-        return cls(model) if hasattr(model, "layers") and hasattr(model, "root_law") else None
+        if not hasattr(model, "root_layer") and hasattr(model, "root_law"):
+            raise ValueError(
+                f"model: {type(model).__name__}.root_law() is now called root_layer(); rename it"
+            )
+        return cls(model) if hasattr(model, "layers") and hasattr(model, "root_layer") else None
 
     @cached_property
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
@@ -117,7 +121,7 @@ class LayeredStructure(Structure):
 
     @cached_property
     def root(self) -> Root:
-        root: Root = self.model.root_law()
+        root: Root = self.model.root_layer()
         return root
 
     @property
@@ -187,7 +191,7 @@ class LayeredStructure(Structure):
         top = root.draw(own, uniform.to(table))[0].mT
         model = dataclasses.replace(self.model, covariates=None)
         rest = {name: value for name, value in params.items() if name not in root.sites()}
-        rest |= {name: value[0] for name, value in model.root_law().uniform(top).items()} | {
+        rest |= {name: value[0] for name, value in model.root_layer().uniform(top).items()} | {
             root.latent: top
         }
         drawn = Program(model, None, len(table)).simulate(rest, seed)[self.observed_sites()[0]]
@@ -458,8 +462,10 @@ class LayeredStructure(Structure):
             return []
         program = problem.program()
         profiles = program.latent_values(params)[layer.parent]
-        law = self.root.distribution(params).log_prob(profiles.to(params[layer.intercepts])).exp()
-        found = table_gain(program.latent_marginals(params)[layer.parent], profiles, law)
+        chances = (
+            self.root.distribution(params).log_prob(profiles.to(params[layer.intercepts])).exp()
+        )
+        found = table_gain(program.latent_marginals(params)[layer.parent], profiles, chances)
         num_pairs = size * (size - 1) // 2
         if float(found.z.abs().max()) < NormalDist().inv_cdf(1 - PAIR_LEVEL / (2 * num_pairs)):
             return []

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw, MixtureStatistics
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.base import ComponentDistribution, MixtureStatistics
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents
@@ -98,16 +98,16 @@ class MixtureSteps(Steps[MixtureStatistics]):
         )
 
     @cached_property
-    def law(self) -> ComponentLaw:
+    def distribution(self) -> ComponentDistribution:
         """Distribution of the components."""
-        return law_of(self.about)
+        return distribution_of(self.about)
 
     @cached_property
     def floor(self) -> Tensor:
         """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.law.floor(self._items, self.weights)
+        return self.distribution.floor(self._items, self.weights)
 
     @property
     def _items(self) -> Tensor:
@@ -116,12 +116,16 @@ class MixtureSteps(Steps[MixtureStatistics]):
     @cached_property
     def centre(self) -> Tensor:
         """Centre of the sums: the overall mean, (P,)."""
-        return self.law.centre(self._items) if self.given_centre is None else self.given_centre
+        return (
+            self.distribution.centre(self._items)
+            if self.given_centre is None
+            else self.given_centre
+        )
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None]:
         """Distinct rows (n, J) and their weights (n,); all rows where few are alike."""
-        merged = self.law.patterns(self._items, self.weights)
+        merged = self.distribution.patterns(self._items, self.weights)
         if merged is None or self.about.covariates is None:
             return merged or (self.data, self.weights)
         return distinct_rows(self.data, self.weights)
@@ -133,9 +137,11 @@ class MixtureSteps(Steps[MixtureStatistics]):
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
         """Responsibilities and statistics of the components, streaming over rows."""
-        restarts = len(params[self.law.site])
+        restarts = len(params[self.distribution.site])
         rows = max(
-            1, self.chunk_elements // max(restarts * self.about.num_components, self.law.width)
+            1,
+            self.chunk_elements
+            // max(restarts * self.about.num_components, self.distribution.width),
         )
         parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
         distinct, counts = self._rows
@@ -144,18 +150,22 @@ class MixtureSteps(Steps[MixtureStatistics]):
         for chunk, often in zip(chunks, often_each, strict=True):
             items = items_of(self.about, chunk)
             share, value = responsibilities(
-                self.law, params, items, log_chances(self.about, params, chunk), often
+                self.distribution, params, items, log_chances(self.about, params, chunk), often
             )
             total = total + value
-            of_law = self.law.statistics(items, share, self.centre, params)
+            of_distribution = self.distribution.statistics(items, share, self.centre, params)
             parts.add(
-                MixtureStatistics(share.sum(-2), of_law, cross_products(self.about, share, chunk))
+                MixtureStatistics(
+                    share.sum(-2), of_distribution, cross_products(self.about, share, chunk)
+                )
             )
         return EStep(parts.total(), total, self.program.log_prior(params))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         """Maximise weights or log-odds, and the components."""
-        own = self.law.m_step(statistics.of_law, statistics.counts, params, self.floor)
+        own = self.distribution.m_step(
+            statistics.of_distribution, statistics.counts, params, self.floor
+        )
         if statistics.cross is None:
             return params | self._weights(statistics.counts) | own
         return (
@@ -190,7 +200,11 @@ class MixtureSteps(Steps[MixtureStatistics]):
                     beta if self.about.covariates is None else self.about.covariates.plain(beta)
                 )
             }
-        return blank | first | self.law.first(self._items, share, self.centre, blank, self.floor)
+        return (
+            blank
+            | first
+            | self.distribution.first(self._items, share, self.centre, blank, self.floor)
+        )
 
     def _weights(self, counts: Tensor) -> Params:
         excess = self.about.concentration - 1
@@ -236,16 +250,18 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
 
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
         """E-step of every restart on its own data set."""
-        index, own, law = params[SET].long(), without_set(params), self.base.law
+        index, own, distribution = params[SET].long(), without_set(params), self.base.distribution
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
         for chunk in self.sets.split(rows, 1):
             data = chunk[index]  # (R, n, J)
-            share, value = responsibilities(law, own, data, own["weights"].log().unsqueeze(-2))
+            share, value = responsibilities(
+                distribution, own, data, own["weights"].log().unsqueeze(-2)
+            )
             total = total + value
             parts.add(
                 MixtureStatistics(
-                    share.sum(-2), law.statistics(data, share, self._centres[index], own)
+                    share.sum(-2), distribution.statistics(data, share, self._centres[index], own)
                 )
             )
         return EStep(parts.total(), total, self.base.program.log_prior(own))
@@ -257,7 +273,11 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
 
 
 def responsibilities(
-    law: ComponentLaw, params: Params, items: Tensor, before: Tensor, often: Tensor | None = None
+    distribution: ComponentDistribution,
+    params: Params,
+    items: Tensor,
+    before: Tensor,
+    often: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Weighted posteriors of the rows, (R, n, K), and their log-likelihood, (R,).
 
@@ -265,7 +285,7 @@ def responsibilities(
     before the items are seen, (R, n, K) or (R, 1, K); ``often``: how many rows are like each, (n,);
     None for one.
     """
-    joint = law.log_densities(params, items) + before
+    joint = distribution.log_densities(params, items) + before
     peak = joint.logsumexp(-1, keepdim=True)
     if often is None:
         return (joint - peak).exp(), peak.sum((-2, -1))

@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 
 from inference.base.align import Labels
 from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
-from inference.base.component_laws.law import ComponentLaw
-from inference.base.component_laws.laws import law_of
-from inference.base.component_laws.units import measured, mixed_sizes, standard
+from inference.base.component_distributions.base import ComponentDistribution
+from inference.base.component_distributions.dispatch import distribution_of
+from inference.base.component_distributions.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.covariates import listed_terms, open_coefficients, standard_covariates
 from inference.base.degenerate import shared_words, value_sums
@@ -73,7 +73,7 @@ class MixtureStructure(Structure):
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
         """Capabilities: no blocks where sizes or coefficients are read from rows."""
-        is_summed = self.about.covariates is None and self.law.of_sums
+        is_summed = self.about.covariates is None and self.distribution.of_sums
         return frozenset({Capability.WEIGHTS} | ({Capability.BLOCKS} if is_summed else set()))
 
     @cached_property
@@ -83,9 +83,9 @@ class MixtureStructure(Structure):
         return about
 
     @cached_property
-    def law(self) -> ComponentLaw:
+    def distribution(self) -> ComponentDistribution:
         """Component distributions."""
-        return law_of(self.about)
+        return distribution_of(self.about)
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
@@ -97,7 +97,7 @@ class MixtureStructure(Structure):
 
     def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         about = self.about
-        known = measured(self.model, self.law, items_of(about, data), weights)
+        known = measured(self.model, self.distribution, items_of(about, data), weights)
         if about.covariates is None or about.covariates.units is not None:
             return known
         return replace(
@@ -106,7 +106,9 @@ class MixtureStructure(Structure):
 
     def standard(self, problem: Problem) -> Standard | None:
         about = self.about
-        own = standard(replace(problem, data=items_of(about, problem.data)), self.law, type(self))
+        own = standard(
+            replace(problem, data=items_of(about, problem.data)), self.distribution, type(self)
+        )
         return (
             own
             if about.covariates is None
@@ -129,7 +131,7 @@ class MixtureStructure(Structure):
         """
         about = self.about
         generator = torch.Generator().manual_seed(problem.seed)
-        statistic, mask = self.law.statistic(items_of(about, problem.data))
+        statistic, mask = self.distribution.statistic(items_of(about, problem.data))
         if mask is None:
             x = statistic - statistic.sum(0) / len(statistic)
         else:
@@ -138,7 +140,11 @@ class MixtureStructure(Structure):
         variances = torch.cat(
             [part.square().mean(0) for part in x.split(max(1, AT_ONCE // len(x)), -1)]
         )
-        x = x.div_(self.law.variances_at_start(variances).sqrt().clamp(min=1e-12)).double().cpu()
+        x = (
+            x.div_(self.distribution.variances_at_start(variances).sqrt().clamp(min=1e-12))
+            .double()
+            .cpu()
+        )
         picked = [
             centres(
                 x,
@@ -194,7 +200,7 @@ class MixtureStructure(Structure):
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
-        spikes = self.law.faults(
+        spikes = self.distribution.faults(
             items_of(about, problem.data),
             params,
             found[:, 0],
@@ -206,7 +212,7 @@ class MixtureStructure(Structure):
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentences on classes with too few cells, and covariates that separate components."""
-        sizes = self.law.answers()
+        sizes = self.distribution.answers()
         if self.regresses:
             return self._on_separation(problem, params)
         small = (
@@ -272,7 +278,7 @@ class MixtureStructure(Structure):
     def shares(self, params: Params, data: Tensor) -> Tensor:
         """Posterior probabilities of the components of every row, ([R], N, K)."""
         return (
-            self.law.log_densities(params, items_of(self.about, data))
+            self.distribution.log_densities(params, items_of(self.about, data))
             + log_chances(self.about, params, data)
         ).softmax(-1)
 
@@ -306,7 +312,8 @@ class MixtureStructure(Structure):
         if not self.regresses:
             return super().as_tables(program, values)
         return {
-            name: self.law.as_numbers(items_of(self.about, value)) for name, value in values.items()
+            name: self.distribution.as_numbers(items_of(self.about, value))
+            for name, value in values.items()
         }
 
     def split_starts(
@@ -316,10 +323,10 @@ class MixtureStructure(Structure):
         k = self.about.num_components - 1
         before, items = replace(self.about, num_components=k), items_of(self.about, problem.data)
         share = (
-            law_of(before).log_densities(smaller, items)
+            distribution_of(before).log_densities(smaller, items)
             + log_chances(before, smaller, problem.data)
         ).softmax(-1)  # (N, K - 1)
-        statistic, mask = self.law.statistic(items)
+        statistic, mask = self.distribution.statistic(items)
         return self.start_from(
             problem,
             torch.stack(
@@ -332,7 +339,7 @@ class MixtureStructure(Structure):
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         data = program.args[0]
-        expected = self.law.completed_rows(
+        expected = self.distribution.completed_rows(
             params, self.latent_means(program, params)["assignments"], items_of(self.about, data)
         )
         return joined(self.about, expected, data)
@@ -341,7 +348,7 @@ class MixtureStructure(Structure):
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return {name: self._renamed(name, value, order) for name, value in params.items()}
 
-        return (Labels("assignments", self.law.features, rename),)
+        return (Labels("assignments", self.distribution.features, rename),)
 
     def canonical(self, params: Params) -> Params:
         """Order components by falling weight, or chance at the means of the covariates."""
@@ -362,7 +369,7 @@ class MixtureStructure(Structure):
         """Permute the components of a parameter (R, ...)."""
         if name == "coefficients":
             return renamed_coefficients(value, order)
-        return value if name in self.law.shared else value[:, order]
+        return value if name in self.distribution.shared else value[:, order]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free parameters: weights less their sum or coefficients, components."""
@@ -372,7 +379,7 @@ class MixtureStructure(Structure):
         before = (
             len(params["weights"]) - 1 if "weights" in params else params["coefficients"].numel()
         )
-        return self.law.num_free(own) + before
+        return self.distribution.num_free(own) + before
 
     def _drawn(self, items: Sequence[str]) -> Sequence[str]:
         """Names of the items, without covariates where all columns are named."""
@@ -384,10 +391,10 @@ class MixtureStructure(Structure):
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         items = self._drawn(items)
-        return self.law.category_names(items) if len(items) == self.about.num_items else {}
+        return self.distribution.category_names(items) if len(items) == self.about.num_items else {}
 
     def at_bound(self, params: Params) -> list[str]:
-        return self.law.at_bound(params)
+        return self.distribution.at_bound(params)
 
     def recommended(self, problem: Problem) -> Recommendation:
         from inference.engines.em import EM
@@ -417,15 +424,18 @@ def mixture_noise(
     Raises:
         ValueError: for a response family without a known distribution function.
     """
-    law = law_of(about)
+    distribution = distribution_of(about)
     labels = torch.multinomial(
         responsibilities, num_draws, replacement=True, generator=generator
     ).mT  # (M, N)
     used = torch.nn.functional.one_hot(labels, about.num_components).bool().numpy()
     rng = numpy_generator(generator)
-    scores = np.stack([law.scores(params, data, rng) for _ in range(num_draws)])
+    scores = np.stack([distribution.scores(params, data, rng) for _ in range(num_draws)])
     return NoiseDraws(
-        scores, used, responsibilities.mean(0).numpy(), law.cells(params, data, responsibilities)
+        scores,
+        used,
+        responsibilities.mean(0).numpy(),
+        distribution.cells(params, data, responsibilities),
     )
 
 
@@ -475,7 +485,7 @@ def _(
 def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params | None:
     """M-step from the largest component cut across the direction of its largest spread."""
     before = replace(structure.about, num_components=structure.about.num_components - 1)
-    if len(smaller[structure.law.site]) != before.num_components:
+    if len(smaller[structure.distribution.site]) != before.num_components:
         return None
     weights = log_chances(before, smaller, problem.data).exp().mean(0)
     return structure.split_starts(problem, smaller, [int(weights.argmax())])
@@ -484,17 +494,21 @@ def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params 
 @candidate_families.register(MixtureStructure)
 def _(structure: MixtureStructure) -> tuple[Any, ...]:
     """Candidate families for order selection; none where component noise is unknown."""
-    return tuple(structure.model.laws()) if structure.law.knows_noise else ()
+    return (
+        tuple(structure.model.candidate_distributions())
+        if structure.distribution.knows_noise
+        else ()
+    )
 
 
 @normal_scales.register(MixtureStructure)
 def _(structure: MixtureStructure, params: Params) -> NormalScales | None:
-    return structure.law.normal_scales(params)
+    return structure.distribution.normal_scales(params)
 
 
 @dispersion_items.register(MixtureStructure)
 def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
-    return structure.law.dispersed_items(structure._drawn(items))
+    return structure.distribution.dispersed_items(structure._drawn(items))
 
 
 @column_levels.register(MixtureStructure)
@@ -509,35 +523,43 @@ def _(structure: MixtureStructure, names: Sequence[str]) -> dict[str, tuple[str,
 @numeric_items.register(MixtureStructure)
 def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
     items = structure._drawn(items)
-    return structure.law.numeric_items(items) if len(items) == structure.about.num_items else []
+    return (
+        structure.distribution.numeric_items(items)
+        if len(items) == structure.about.num_items
+        else []
+    )
 
 
 @threshold_labels.register(MixtureStructure)
 def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
     items = structure._drawn(items)
-    return structure.law.threshold_names(items) if len(items) == structure.about.num_items else []
+    return (
+        structure.distribution.threshold_names(items)
+        if len(items) == structure.about.num_items
+        else []
+    )
 
 
 @category_chances.register(MixtureStructure)
 def _(structure: MixtureStructure, params: Params) -> Tensor:
-    return structure.law.category_chances(params)
+    return structure.distribution.category_chances(params)
 
 
 @as_numbers.register(MixtureStructure)
 def _(structure: MixtureStructure, table: Tensor) -> Tensor:
-    return structure.law.as_numbers(table)
+    return structure.distribution.as_numbers(table)
 
 
 @num_density_items.register(MixtureStructure)
 def _(structure: MixtureStructure, num_items: int) -> int:
-    return structure.law.num_densities(num_items)
+    return structure.distribution.num_densities(num_items)
 
 
 @component_noise.register(MixtureStructure)
 def _(
     structure: MixtureStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
 ) -> NoiseDraws:
-    data = data.to(params[structure.law.site])
+    data = data.to(params[structure.distribution.site])
     return mixture_noise(
         structure.about,
         params,

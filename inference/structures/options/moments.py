@@ -532,10 +532,14 @@ def refine_moments(
     to_pair, to_middle, to_ahead = (
         _adder(code, size) for code, size in ((pair, s * s), (middle, s * a), (ahead, s * a))
     )
-    law = np.repeat((to_pair @ weight)[:, None] / o, o, 1)  # pi, (past and middle state, option)
+    pair_shares = np.repeat(
+        (to_pair @ weight)[:, None] / o, o, 1
+    )  # pi, (past and middle state, option)
     last = -np.inf
     for iteration in range(SETTLING + max_iterations):
-        begins = law[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]  # (windows, option)
+        begins = (
+            pair_shares[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]
+        )  # (windows, option)
         goes_on = (high @ low).transpose(0, 2, 1).reshape(s * a, o)[ahead]
         total = (begins * goes_on).sum(1)
         objective = float(weight @ np.log(total)) * moments.num_windows
@@ -544,7 +548,7 @@ def refine_moments(
         last = objective
         share = begins * (weight / total)[:, None]
         both = share * goes_on
-        law = to_pair @ both
+        pair_shares = to_pair @ both
         if iteration >= SETTLING:
             later = (to_ahead @ share).reshape(s, a, o)  # [next state, next action, option before]
             acted = (to_middle @ both).reshape(s, a, o).transpose(0, 2, 1) + low * np.einsum(

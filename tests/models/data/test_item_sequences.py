@@ -162,7 +162,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
         {"allowed": [[1, 1, 0], [1, 1, 0], [1, 1, 1]], "initial": (1, 0, 0)},
         "to state 2",
     ),
-    "no stationary law": (
+    "no stationary distribution": (
         {"allowed": [[1, 1, 0], [0, 1, 1], [0, 0, 1]], "initial": "stationary"},
         "none from state 1 to state 0",
     ),

@@ -20,7 +20,7 @@ def table_of(column, rng, name="x"):
 
 
 def said_of(frame):
-    """What is said of a table whose laws are taken from its columns."""
+    """What is said of a table whose distributions are taken from its columns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         as_items(frame, frame.shape[1], Blocks.from_frame(frame))
@@ -45,7 +45,7 @@ def test_codes_are_named(kind):
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_texts_and_whole_numbers_that_are_no_measurements_are_refused(kind):
-    """By all that reads a frame: laws taken from its columns, tables of numbers, covariates."""
+    """By all that reads a frame: families read off its columns, tables of numbers, covariates."""
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         column, words = REFUSED[kind](rng, some_rows(rng))

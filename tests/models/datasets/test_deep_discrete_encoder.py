@@ -101,7 +101,7 @@ def test_designs_are_parameters_of_the_model(design, response, num_dispersed):
     model = DeepDiscreteEncoder(18, (6, 2), response)
     sites = {layer.loadings: (layer.num_children, layer.num_parents) for layer in model.layers()}
     sites |= {layer.intercepts: (layer.num_children,) for layer in model.layers()}
-    sites[model.root_law().proportions] = (2,)
+    sites[model.root_layer().proportions] = (2,)
     if num_dispersed:
         sites["dispersion"] = (num_dispersed,)
     assert {name: tuple(value.shape) for name, value in params.items()} == sites

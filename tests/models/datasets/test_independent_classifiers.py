@@ -1,5 +1,5 @@
-"""Designs with independent variates: drawn rows follow the stated law, and the quadrature gives the
-reference's numbers.
+"""Designs with independent variates: drawn rows follow the stated distribution, and the quadrature
+gives the reference's numbers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_checkerboard_is_exact():
 @pytest.mark.parametrize(
     "simulate", [simulate_two_gaussians, simulate_checkerboard, simulate_trivariate]
 )
-def test_rows_follow_the_stated_law(simulate):
+def test_rows_follow_the_stated_distribution(simulate):
     """Shares, moments inside components, calibration of the exact classifiers, and the mean
     log-ratio, within five standard errors.
     """

@@ -1,4 +1,4 @@
-"""Generators of mixtures against their laws."""
+"""Generators of mixtures against their distributions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ppl_models.datasets import negative_binomial_mixture, skew_normal_mixture
 
 def test_mixture_generators():
     x, labels = skew_normal_mixture((0.0,), (-10.0,), (1.0,), 40_000, 1)
-    law = stats.skewnorm(-10)
-    assert x.mean() == pytest.approx(law.mean(), abs=0.02)
-    assert stats.skew(x[:, 0]) == pytest.approx(float(law.stats("s")), abs=0.1)
+    distribution = stats.skewnorm(-10)
+    assert x.mean() == pytest.approx(distribution.mean(), abs=0.02)
+    assert stats.skew(x[:, 0]) == pytest.approx(float(distribution.stats("s")), abs=0.1)
     counts, labels = negative_binomial_mixture(30_000, 0)
     for k, (size, chance) in enumerate([(55, 0.5), (75, 0.3), (100, 0.5)]):
         assert counts[labels == k].mean() == pytest.approx(

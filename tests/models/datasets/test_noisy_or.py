@@ -1,5 +1,5 @@
-"""Designs from their definitions, samples against their law, and the published files where they are
-at hand.
+"""Designs from their definitions, samples against their distribution, and the published files where
+they are at hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppl_models.datasets import image_design, sample_noisy_or
 from ppl_models.datasets.noisy_or import load_noisy_or_sample, random_design, uniform_design
 from ppl_models.descriptions.noisy_or import weight_of_failure
 
-ORACLE = {  # exact held-out nats a row under the generating law
+ORACLE = {  # exact held-out nats a row under the generating distribution
     "img": 12.080042, "plnt": 11.211516, "unif": 9.873747, "con8": 5.799547, "con24": 9.395459,
     "img_flip": 12.431491, "img_unif": 14.568577,
 }  # fmt: skip
@@ -140,7 +140,7 @@ def test_plnt_is_made_of_the_network_fitted_to_the_plants() -> None:
 
 @pytest.mark.data("noisy_or_overparam.npz")
 @pytest.mark.parametrize("name", sorted(ORACLE))
-def test_published_samples_under_their_law(name: str) -> None:
+def test_published_samples_under_their_distribution(name: str) -> None:
     """The digest is checked on loading; the likelihood of the held-out rows is that of the
     published table.
     """

@@ -1,4 +1,4 @@
-"""Simulated sequences of options: their law, their pieces, what is refused."""
+"""Simulated sequences of options: their distribution, their pieces, what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppl_models.datasets import options_chain, simulate_options
 
 
 @pytest.mark.parametrize(("num_rows", "num_steps"), [(3, 4000), (2000, 6), (1, 12000)])
-def test_simulation_follows_the_law(num_rows: int, num_steps: int) -> None:
+def test_simulation_follows_the_distribution(num_rows: int, num_steps: int) -> None:
     """Pairs of successive (state, option, action) against the stationary chain; pieces of a long
     sequence fit together.
     """

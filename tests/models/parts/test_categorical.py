@@ -28,7 +28,7 @@ def logits(num: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_density_by_hand_and_missing_entries_summed_out() -> None:
-    law = ItemResponse(Categorical(SIZES), logits(2).unsqueeze(-2))
+    distribution = ItemResponse(Categorical(SIZES), logits(2).unsqueeze(-2))
     cells = torch.tensor(list(itertools.product(*map(range, SIZES))), dtype=F64)
     chances = [part.softmax(-1) for part in logits(2).split(SIZES, -1)]
     expected = torch.stack(
@@ -42,15 +42,18 @@ def test_density_by_hand_and_missing_entries_summed_out() -> None:
             for k in range(2)
         ]
     )
-    torch.testing.assert_close(law.log_prob(cells), expected)
+    torch.testing.assert_close(distribution.log_prob(cells), expected)
     torch.testing.assert_close(
-        law.log_prob(cells).logsumexp(-1), torch.zeros(2, dtype=F64), atol=1e-12, rtol=0
+        distribution.log_prob(cells).logsumexp(-1), torch.zeros(2, dtype=F64), atol=1e-12, rtol=0
     )
     for seen in itertools.product([False, True], repeat=3):
         row = torch.where(torch.tensor(seen), cells[17], NAN)
         same = (cells[:, list(seen)] == cells[17, list(seen)]).all(-1)
         torch.testing.assert_close(
-            law.log_prob(row[None])[:, 0], expected[:, same].logsumexp(-1), atol=1e-12, rtol=0
+            distribution.log_prob(row[None])[:, 0],
+            expected[:, same].logsumexp(-1),
+            atol=1e-12,
+            rtol=0,
         )
 
 

@@ -102,7 +102,7 @@ def test_shapes_names_and_dims() -> None:
 @pytest.mark.parametrize("response", [Bernoulli(), Normal()], ids=repr)
 def test_with_every_interaction_values_have_other_names(response: Any) -> None:
     model = encoder(((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1)), ExpGDM(), response)
-    layers, root = model.layers(), model.root_law()
+    layers, root = model.layers(), model.root_layer()
     params = random_params(model)
     data = simulated(model, params, 40)
     expected = Program(model, data).log_marginal_rows(params)

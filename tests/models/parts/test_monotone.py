@@ -79,10 +79,10 @@ def test_coordinates_go_there_and_back(rule: str, root: Any) -> None:
     with pyro.plate("draws", 30), torch.random.fork_rng():
         torch.manual_seed(0)
         node = poutine.trace(model).get_trace(num_rows=1).nodes["loadings"]
-    drawn, law = node["value"], node["fn"]
+    drawn, distribution = node["value"], node["fn"]
     assert float(falls(model, drawn).min()) >= -1e-12  # sums of coefficients are rounded
-    assert bool(torch.isfinite(law.log_prob(node["value"])).all())
-    transform = biject_to(law.support)
+    assert bool(torch.isfinite(distribution.log_prob(node["value"])).all())
+    transform = biject_to(distribution.support)
     free = transform.inv(drawn)
     torch.testing.assert_close(transform(free), drawn, rtol=1e-8, atol=1e-8)
     graph = model.layers()[0].graph
@@ -98,7 +98,7 @@ def test_coordinates_go_there_and_back(rule: str, root: Any) -> None:
     assert float(falls(model, wild).min()) >= -1e-8
     worse = drawn.clone()
     worse[:, 0, 0] = -1.0
-    assert not bool(law.support.check(worse).any())
+    assert not bool(distribution.support.check(worse).any())
 
 
 @pytest.mark.parametrize("bound", [math.inf, 0.8])

@@ -1,5 +1,5 @@
-"""Negative binomial items: their law and its limits, the maximiser of sizes, and the models that
-have them under several engines.
+"""Negative binomial items: their distribution and its limits, the maximiser of sizes, and the
+models that have them under several engines.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def counts(num_rows: int, size: float, seed: int = 0) -> Tensor:
     return Program(model, None, num_rows).simulate(truth, seed)["items"]
 
 
-def test_moments_of_draws_and_the_law_of_scipy() -> None:
+def test_moments_of_draws_and_the_distribution_of_scipy() -> None:
     eta, size = torch.tensor([0.5, 1.5, 3.0], dtype=F64), torch.tensor([0.7, 3.0, 40.0], dtype=F64)
-    law = ItemResponse(NegativeBinomial(), eta, size)
+    distribution = ItemResponse(NegativeBinomial(), eta, size)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        x = law.sample(torch.Size([40_000]))
+        x = distribution.sample(torch.Size([40_000]))
     mean = eta.exp()
     torch.testing.assert_close(x.mean(0), mean, rtol=0.04, atol=0.0)
     torch.testing.assert_close(x.var(0), mean + mean.square() / size, rtol=0.08, atol=0.0)
     by_scipy = scipy.stats.nbinom.logpmf(
         x[:50].numpy(), size.numpy(), (size / (size + mean)).numpy()
     ).sum(-1)
-    np.testing.assert_allclose(law.log_prob(x[:50]).numpy(), by_scipy, rtol=1e-10)
+    np.testing.assert_allclose(distribution.log_prob(x[:50]).numpy(), by_scipy, rtol=1e-10)
 
 
 def test_a_large_size_is_poisson() -> None:
@@ -62,19 +62,21 @@ def test_a_large_size_is_poisson() -> None:
 
 
 def test_the_prior_of_a_size_is_a_density() -> None:
-    law = Dispersions(
+    distribution = Dispersions(
         torch.tensor([True]), torch.tensor(1e-6, dtype=F64), torch.tensor(1e6, dtype=F64)
     )
 
     def density(t: float) -> float:
-        return float(law.log_prob(torch.tensor([math.exp(t)], dtype=F64)).exp()) * math.exp(t)
+        return float(
+            distribution.log_prob(torch.tensor([math.exp(t)], dtype=F64)).exp()
+        ) * math.exp(t)
 
     assert scipy.integrate.quad(density, math.log(1e-6), math.log(1e6), limit=200)[
         0
     ] == pytest.approx(1.0, abs=1e-6)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        draws = law.sample(torch.Size([4000])).log()[:, 0]
+        draws = distribution.sample(torch.Size([4000])).log()[:, 0]
     share = scipy.integrate.quad(density, math.log(1e-6), 9.0, limit=200)[0]
     assert float((draws < 9).double().mean()) == pytest.approx(share, abs=0.03)
 

@@ -133,16 +133,16 @@ def test_a_matching_scad_has_the_threshold_and_the_level(shape: float) -> None:
 
 
 @pytest.mark.parametrize(("scale", "bound"), [(2.0, 10.0), (2.5, 1000.0), (5.0, 3.0)])
-def test_a_ridge_is_a_normal_law_on_the_interval(scale: float, bound: float) -> None:
-    prior, law = (
+def test_a_ridge_is_a_normal_distribution_on_the_interval(scale: float, bound: float) -> None:
+    prior, distribution = (
         PenaltyPrior(Ridge(scale), bound),
         stats.truncnorm(-bound / scale, bound / scale, scale=scale),
     )
     grid = torch.linspace(-min(bound, 12.0), min(bound, 12.0), 41, dtype=F64)
-    close(prior.log_prob(grid), law.logpdf(grid.numpy()), 1e-9)
+    close(prior.log_prob(grid), distribution.logpdf(grid.numpy()), 1e-9)
     torch.manual_seed(0)
     draws = prior.expand(torch.Size([4000])).sample().numpy()
-    assert stats.kstest(draws, law.cdf).pvalue > 1e-3
+    assert stats.kstest(draws, distribution.cdf).pvalue > 1e-3
 
 
 def test_the_proximal_map_of_a_ridge_shrinks() -> None:

@@ -49,9 +49,9 @@ def test_the_bijection_has_its_jacobian() -> None:
     )
 
 
-def test_the_prior_is_one_dirichlet_law_an_item() -> None:
+def test_the_prior_is_one_dirichlet_distribution_an_item() -> None:
     concentration = torch.tensor([1.5, 1.5, 1.5, 2.0, 2.0, 1.0, 0.7, 0.7, 0.7], dtype=F64)
-    law, value = DirichletTables(concentration, SIZES), tables(5)
+    distribution, value = DirichletTables(concentration, SIZES), tables(5)
     expected = sum(
         dist.Dirichlet(a).log_prob(x)
         for a, x, size in zip(
@@ -59,12 +59,12 @@ def test_the_prior_is_one_dirichlet_law_an_item() -> None:
         )
         if size > 1
     )
-    torch.testing.assert_close(law.log_prob(value), expected)
-    assert law.expand(torch.Size([5])).log_prob(value).shape == (5,)
+    torch.testing.assert_close(distribution.log_prob(value), expected)
+    assert distribution.expand(torch.Size([5])).log_prob(value).shape == (5,)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        draws = law.sample(torch.Size([20000]))
-    assert bool(law.support.check(draws).all())
+        draws = distribution.sample(torch.Size([20000]))
+    assert bool(distribution.support.check(draws).all())
     mean = torch.cat([a / a.sum() for a in concentration.split(SIZES)])
     torch.testing.assert_close(draws.mean(0), mean, atol=0.01, rtol=0)
 

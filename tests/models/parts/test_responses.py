@@ -285,8 +285,8 @@ def test_single_precision_stays_single(name: str) -> None:
 
 @every_family
 def test_draws_have_the_distribution(name: str) -> None:
-    """Each item against its own law: Kolmogorov-Smirnov where it is continuous, cell counts where
-    it is discrete.
+    """Each item against its own distribution: Kolmogorov-Smirnov where it is continuous, cell
+    counts where it is discrete.
     """
     size = 3000
     eta = 0.5 * normal(NUM_ITEMS, seed=4)
@@ -307,12 +307,12 @@ def test_draws_have_the_distribution(name: str) -> None:
                 logs = values if column == "Normal" else np.log(values)
                 assert stats.kstest(logs, "norm", (float(eta[j]), spread)).pvalue > 1e-6
             else:
-                law = (
+                distribution = (
                     stats.bernoulli(1 / (1 + math.exp(-eta[j])))
                     if column == "Bernoulli"
                     else stats.poisson(math.exp(eta[j]))
                 )
-                expected = size * law.pmf(np.arange(30))
+                expected = size * distribution.pmf(np.arange(30))
                 counts = np.bincount(values.astype(int), minlength=30)[:30]
                 cells = expected > 8
                 score = (counts - expected)[cells] / np.sqrt(expected[cells])

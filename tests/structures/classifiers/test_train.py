@@ -275,8 +275,8 @@ def test_tables_of_codes_are_latent_class_analysis() -> None:
     posterior = np.where(component[:, None] == [0, 1], 0.9, 0.1)
     for _ in range(20_000):
         weights = posterior.mean(0)
-        law = np.einsum("nk,nvm->kvm", posterior, onehot) / posterior.sum(0)[:, None, None]
-        joint = np.log(weights) + np.einsum("nvm,kvm->nk", onehot, np.log(law))
+        distribution = np.einsum("nk,nvm->kvm", posterior, onehot) / posterior.sum(0)[:, None, None]
+        joint = np.log(weights) + np.einsum("nvm,kvm->nk", onehot, np.log(distribution))
         peak = joint.max(1, keepdims=True)
         new = np.exp(joint - peak)
         new /= new.sum(1, keepdims=True)
@@ -326,7 +326,7 @@ def test_tables_frozen_for_an_epoch_are_em() -> None:
     ).log()
     scores, log_phi, log_weights = state(solved)
     torch.testing.assert_close(log_weights.exp(), posterior.mean(0))  # the weights are EM's
-    for v in range(3):  # and so are the laws, relative to the marginals
+    for v in range(3):  # and so are the distributions, relative to the marginals
         chance = (posterior[data[:, v] == 1].sum(0) / posterior.sum(0)) / float(data[:, v].mean())
         torch.testing.assert_close((solved[v, 1] - log_phi[v]).exp(), chance)
     assert float(log_ratio_rows(scores, log_phi, log_weights).mean()) >= before

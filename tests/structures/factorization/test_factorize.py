@@ -274,8 +274,8 @@ def test_bad_input(call, message):
 
 @pytest.mark.parametrize("family", [PoissonFactorization, GaussianFactorization])
 def test_what_em_calls_a_log_likelihood_is_that_of_the_rows(family):
-    """The law of the activities is a prior of estimates: it belongs to the objective, under its own
-    name.
+    """The distribution of the activities is a prior of estimates: it belongs to the objective,
+    under its own name.
     """
     x, _, _ = counts_case(1, n=20, j=5, k=2)
     found = fit(

@@ -27,7 +27,7 @@ from ppl_models import GaussianFactorization, NegativeBinomialFactorization, Poi
 F64 = torch.float64
 
 
-def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0, law="quadratic"):
+def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0, distribution="quadratic"):
     rng = np.random.default_rng(seed)
     phi = rng.dirichlet(np.full(j, 0.3), size=k)
     z = rng.gamma(1.0, 60.0, size=(n, k)) + 1
@@ -37,7 +37,7 @@ def case(seed=0, n=40, j=8, k=3, dispersion=0.2, missing=0.0, law="quadratic"):
         if not dispersion
         else (
             mu * rng.gamma(1 / dispersion, dispersion, (n, j))
-            if law == "quadratic"
+            if distribution == "quadratic"
             else rng.gamma(mu / dispersion, dispersion)
         )
     )
@@ -55,17 +55,17 @@ def start(seed, n=40, j=8, k=3, restarts=2, dispersion=0.3):
     return z, phi / phi.sum(-1, keepdim=True), delta
 
 
-LAWS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
-both_laws = pytest.mark.parametrize("law", list(LAWS))
+DISTRIBUTIONS = {"quadratic": DispersedCounts, "linear": LinearlyDispersedCounts}
+both_distributions = pytest.mark.parametrize("distribution", list(DISTRIBUTIONS))
 
 
-def updates_of(x, delta, law="quadratic"):
-    return LAWS[law].of_params(x, {"dispersion": delta})
+def updates_of(x, delta, distribution="quadratic"):
+    return DISTRIBUTIONS[distribution].of_params(x, {"dispersion": delta})
 
 
-def sizes(law, mu, delta):
-    """The law's number of successes, for SciPy."""
-    return 1 / delta if law == "quadratic" else mu / delta
+def sizes(distribution, mu, delta):
+    """The distribution's number of successes, for SciPy."""
+    return 1 / delta if distribution == "quadratic" else mu / delta
 
 
 def test_the_weight_is_the_posterior_mean_of_the_factor():
@@ -85,16 +85,16 @@ def test_the_weight_is_the_posterior_mean_of_the_factor():
     assert float(updates.log_likelihood_rows(z, phi)) == pytest.approx(np.log(total), rel=1e-8)
 
 
-@both_laws
+@both_distributions
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_updates_follow_the_gradient(missing, law):
+def test_updates_follow_the_gradient(missing, distribution):
     """EM multiplies by (a / b) where a - b is in proportion to the gradient of the log-likelihood:
     Fisher's identity.
     """
     x, _, _ = case(missing=missing)
     z, phi, delta = start(1)
-    updates = updates_of(x, delta, law)
-    unit = 1.0 if law == "quadratic" else np.log1p(0.3) / 0.3
+    updates = updates_of(x, delta, distribution)
+    unit = 1.0 if distribution == "quadratic" else np.log1p(0.3) / 0.3
     z.requires_grad_()
     gradient = torch.autograd.grad(updates.log_likelihood_rows(z, phi).sum(), z)[0]
     with torch.no_grad():
@@ -104,12 +104,12 @@ def test_updates_follow_the_gradient(missing, law):
         torch.testing.assert_close(updates.activities(z, phi), z * gains / costs)
 
 
-@both_laws
+@both_distributions
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_no_step_loses(missing, law):
+def test_no_step_loses(missing, distribution):
     x, _, _ = case(1, missing=missing)
     z, phi, delta = start(2)
-    updates = updates_of(x, delta, law)
+    updates = updates_of(x, delta, distribution)
     last = updates.varying(z, phi)
     for step in range(25):
         if step % 3 == 2:
@@ -127,7 +127,7 @@ def test_no_step_loses(missing, law):
     torch.testing.assert_close(phi.sum(-1), torch.ones(2, 3, dtype=F64))
 
 
-def test_near_poisson_counts_the_linear_law_is_that_of_lee_and_seung():
+def test_near_poisson_counts_the_linear_distribution_is_that_of_lee_and_seung():
     x, _, _ = case(4, dispersion=0)
     z, phi, _ = start(3)
     near = updates_of(x, torch.full((2, 1), 1e-6, dtype=F64), "linear")
@@ -139,16 +139,16 @@ def test_near_poisson_counts_the_linear_law_is_that_of_lee_and_seung():
     torch.testing.assert_close(rows, poisson.log_likelihood_rows(z, phi), rtol=1e-3, atol=0)
 
 
-@both_laws
-def test_the_dispersion_is_the_best_for_its_means(law):
+@both_distributions
+def test_the_dispersion_is_the_best_for_its_means(distribution):
     x, z, phi = case(2)
-    updates = updates_of(x, torch.full((1, 1), 3.0, dtype=F64), law)
+    updates = updates_of(x, torch.full((1, 1), 3.0, dtype=F64), distribution)
     for _ in range(30):
         updates, _ = updates.dispersed(z[None], phi[None])
     mu = (z @ phi).numpy()
 
     def minus(log_delta):
-        size = sizes(law, mu, np.exp(log_delta))
+        size = sizes(distribution, mu, np.exp(log_delta))
         return -stats.nbinom.logpmf(x.numpy(), size, size / (size + mu)).sum()
 
     best = optimize.minimize_scalar(
@@ -157,13 +157,15 @@ def test_the_dispersion_is_the_best_for_its_means(law):
     assert float(updates.size.log()) == pytest.approx(-best.x, abs=1e-4)
 
 
-@both_laws
+@both_distributions
 @pytest.mark.parametrize("missing", [0.0, 0.15])
-def test_the_reported_numbers_are_the_programs(missing, law, tmp_path):
+def test_the_reported_numbers_are_the_programs(missing, distribution, tmp_path):
     x, _, _ = case(3, missing=missing)
-    result = fit(NegativeBinomialFactorization(8, 3, variance=law), x, num_restarts=3, seed=2)
+    result = fit(
+        NegativeBinomialFactorization(8, 3, variance=distribution), x, num_restarts=3, seed=2
+    )
     mu = np.maximum((result.local["activities"] @ result.params["signatures"]).numpy(), 1e-12)
-    size = sizes(law, mu, float(result.params["dispersion"]))
+    size = sizes(distribution, mu, float(result.params["dispersion"]))
     cells = stats.nbinom.logpmf(np.nan_to_num(x.numpy()), size, size / (size + mu))
     by_hand = cells[~np.isnan(x.numpy())].sum()
     assert result.log_likelihood == pytest.approx(by_hand, rel=1e-9)
@@ -179,17 +181,19 @@ def test_the_reported_numbers_are_the_programs(missing, law, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("law", "dispersion"),
+    ("distribution", "dispersion"),
     [("quadratic", 0.15), pytest.param("linear", 1.0, marks=pytest.mark.slow)],
 )
-def test_recovery_and_rivalry_with_poisson(law, dispersion):
-    x, _, phi = case(4, n=200, j=60, dispersion=dispersion, law=law)
-    result = fit(NegativeBinomialFactorization(60, 3, variance=law), x, num_restarts=6, seed=0)
+def test_recovery_and_rivalry_with_poisson(distribution, dispersion):
+    x, _, phi = case(4, n=200, j=60, dispersion=dispersion, distribution=distribution)
+    result = fit(
+        NegativeBinomialFactorization(60, 3, variance=distribution), x, num_restarts=6, seed=0
+    )
     assert match_components(result.params["signatures"], phi).cosine_error.max() < 0.03
     assert float(result.params["dispersion"]) == pytest.approx(
         dispersion, rel=0.3
     )  # low: activities are fitted too
-    other = "linear" if law == "quadratic" else "quadratic"
+    other = "linear" if distribution == "quadratic" else "quadratic"
     assert (
         result.bic
         < fit(NegativeBinomialFactorization(60, 3, variance=other), x, num_restarts=6, seed=0).bic
@@ -200,21 +204,21 @@ def test_recovery_and_rivalry_with_poisson(law, dispersion):
     counts = case(4, n=200, j=20, dispersion=0.0)[0]
     assert (
         float(
-            fit(NegativeBinomialFactorization(20, 3, variance=law), counts, num_restarts=3).params[
-                "dispersion"
-            ]
+            fit(
+                NegativeBinomialFactorization(20, 3, variance=distribution), counts, num_restarts=3
+            ).params["dispersion"]
         )
         < 0.01
     )
 
 
-@pytest.mark.parametrize(("law", "dispersion"), [("quadratic", 0.2), ("linear", 0.9)])
-def test_the_truths_noise_is_exact_only_under_its_own_law(law, dispersion):
+@pytest.mark.parametrize(("distribution", "dispersion"), [("quadratic", 0.2), ("linear", 0.9)])
+def test_the_truths_noise_is_exact_only_under_its_own_distribution(distribution, dispersion):
     """Parts of a negative binomial sum, split at random, are themselves negative binomial."""
-    x, z, phi = case(5, n=250, j=24, dispersion=dispersion, law=law)
+    x, z, phi = case(5, n=250, j=24, dispersion=dispersion, distribution=distribution)
     own = {
         3: fit(
-            NegativeBinomialFactorization(24, 3, variance=law),
+            NegativeBinomialFactorization(24, 3, variance=distribution),
             x,
             Factorize(max_sweeps=3000),
             num_restarts=1,

@@ -89,7 +89,7 @@ def test_posteriors_are_those_of_every_path(model: HiddenMarkov, most: int, piec
             cut,
             initial_of(structure.about, one),
             one["transitions"],
-            structure.law.log_densities,
+            structure.distribution.log_densities,
             emission_of(one),
             most,
         )

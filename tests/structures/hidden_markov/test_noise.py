@@ -1,5 +1,5 @@
-"""ACDC for hidden states: noise of a known law under the model; wrong durations, dependence within
-states and wrong laws of rows are seen.
+"""ACDC for hidden states: noise of a known distribution under the model; wrong durations,
+dependence within states and wrong distributions of rows are seen.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_pairs_are_counted_from_the_begin_of_a_visit() -> None:
 
 def wrong(kind: str, seed: int) -> Tensor:
     """One sequence of two states that breaks what the model says: visits of even length, rows that
-    hang on the one before, or counts' law of rows.
+    hang on the one before, or counts' distribution of rows.
     """
     rng = np.random.default_rng(seed)
     if kind == "durations":

@@ -133,12 +133,14 @@ def test_the_gain_of_a_table():
         return program.log_marginal_rows(params).sum()
 
     profiles = program.latent_values(design.params)["attributes"]
-    law = torch.full((8,), 0.125, dtype=F64)
-    at_law = {**design.params, "profiles": law}
-    found = table_gain(program.latent_marginals(at_law)["attributes"], profiles, law)
+    distribution = torch.full((8,), 0.125, dtype=F64)
+    at_distribution = {**design.params, "profiles": distribution}
+    found = table_gain(
+        program.latent_marginals(at_distribution)["attributes"], profiles, distribution
+    )
     assert float(found.table.sum()) == pytest.approx(1)
     reached = float(
-        log_likelihood({**design.params, "profiles": found.table}) - log_likelihood(at_law)
+        log_likelihood({**design.params, "profiles": found.table}) - log_likelihood(at_distribution)
     )
     assert found.gain == pytest.approx(reached, abs=2e-3)
     generator = torch.Generator().manual_seed(0)
@@ -146,6 +148,9 @@ def test_the_gain_of_a_table():
         other = found.table + 0.02 * torch.rand(8, generator=generator, dtype=F64)
         other = other / other.sum()
         assert (
-            float(log_likelihood({**design.params, "profiles": other}) - log_likelihood(at_law))
+            float(
+                log_likelihood({**design.params, "profiles": other})
+                - log_likelihood(at_distribution)
+            )
             < found.gain + 0.01
         )

@@ -215,24 +215,25 @@ def test_a_flip_of_a_latent_negates_its_coefficients(example: tuple[pd.DataFrame
         align_layers(other, found.params, free, root).params["coefficients"],
         found.params["coefficients"],
     )
-    law = LatentCoefficients(FLAT, 2, torch.zeros((), dtype=F64))
+    distribution = LatentCoefficients(FLAT, 2, torch.zeros((), dtype=F64))
     torch.testing.assert_close(
-        law.log_prob(other["coefficients"]), law.log_prob(found.params["coefficients"])
+        distribution.log_prob(other["coefficients"]),
+        distribution.log_prob(found.params["coefficients"]),
     )
 
 
-def test_the_law_of_coefficients_is_normal_where_terms_are_in_their_widths() -> None:
+def test_the_distribution_of_coefficients_is_normal_where_terms_are_in_their_widths() -> None:
     known = Covariates(("a", "b"), (), 2.0, ((3.0, 0.5), (-1.0, 4.0)))
-    law = LatentCoefficients(known, 3, torch.zeros((), dtype=F64))
+    distribution = LatentCoefficients(known, 3, torch.zeros((), dtype=F64))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        value = law.rsample((4000,))
+        value = distribution.rsample((4000,))
     scaled = known.standardised(value)
     assert scaled.std(0).sub(2.0).abs().max() < 0.15
     by_hand = torch.distributions.Normal(0.0, 2.0).log_prob(scaled).sum((-2, -1)) + 3 * np.log(
         0.5 * 4.0
     )
-    torch.testing.assert_close(law.log_prob(value), by_hand)
+    torch.testing.assert_close(distribution.log_prob(value), by_hand)
 
 
 def test_values_of_covariates_in_parts_give_the_same_statistics(
@@ -478,7 +479,7 @@ def test_an_attribute_model_is_the_encoder_of_its_q_matrix(tmp_path: Path) -> No
     with pytest.raises(
         ValueError,
         match=(
-            "item_fit: one law of the attributes for all rows was expected, and here it depends on"
+            "item_fit: one distribution of the attributes for all rows was expected, and here it"
         ),
     ):
         item_fit(plain, frame.assign(**(frame[ITEMS] > 1).astype(float)))

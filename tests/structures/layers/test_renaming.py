@@ -26,9 +26,9 @@ def test_latents_that_a_graph_tells_apart_keep_their_names():
     assert label.kinds[0] != label.kinds[1]
 
 
-def test_a_permutation_that_the_graph_allows_is_the_same_law() -> None:
+def test_a_permutation_that_the_graph_allows_is_the_same_distribution() -> None:
     model = encoder(((1, 1, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1)), ExpGDM())
-    params, layers, root = random_params(model), model.layers(), model.root_law()
+    params, layers, root = random_params(model), model.layers(), model.root_layer()
     data = simulated(model, params, 30)
     swapped = relabel(params, layers, root, {"latents_1": torch.tensor([1, 0, 2])}, {})
     assert not torch.equal(swapped["loadings_1"], params["loadings_1"])
@@ -64,7 +64,7 @@ def test_a_fit_names_values_by_positive_effects() -> None:
     truth |= {"loadings_1": 2.0 * layer.graph.to(F64), "dispersion": torch.ones(8, dtype=F64)}
     data = simulated(model, truth, 500)
     wrong = relabel(
-        truth, model.layers(), model.root_law(), {}, {"latents_1": torch.tensor([True, True])}
+        truth, model.layers(), model.root_layer(), {}, {"latents_1": torch.tensor([True, True])}
     )
     result = fit(model, data, EM(), init=wrong)
     assert bool((layer.effects(result.params["loadings_1"]).sum(0) > 0).all())

@@ -1,5 +1,5 @@
-"""A second law of the deepest latents is one class: a table over all profiles, in a program of a
-user, gets everything.
+"""A second distribution of the deepest latents is one class: a table over all profiles, in a
+program of a user, gets everything.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ProfileTable:
         return 2**self.num_latents - 1
 
     @property
-    def law(self) -> str:
+    def equation(self) -> str:
         return "Categorical(π) over all profiles"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -185,13 +185,13 @@ class Tower:
             for d in range(len(self.latent_sizes))
         )
 
-    def root_law(self) -> ProfileTable:
+    def root_layer(self) -> ProfileTable:
         depth = len(self.latent_sizes)
         free = {"renamable": self.renamable, "flippable": self.renamable}
         return ProfileTable("weights", f"latents_{depth}", self.latent_sizes[-1], **free)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-        root, layers, low = self.root_law(), self.layers(), torch.tensor(-BOUND, dtype=F64)
+        root, layers, low = self.root_layer(), self.layers(), torch.tensor(-BOUND, dtype=F64)
         weights = pyro.sample(
             root.weights,
             dist.Dirichlet(torch.full((2**root.num_latents,), root.concentration, dtype=F64)),
@@ -208,11 +208,13 @@ class Tower:
             )
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", batch):
-            law = root.distribution({root.weights: weights})
+            distribution = root.distribution({root.weights: weights})
             for d in reversed(range(len(layers))):
-                latents = pyro.sample(layers[d].parent, law, infer={"enumerate": "parallel"})
+                latents = pyro.sample(
+                    layers[d].parent, distribution, infer={"enumerate": "parallel"}
+                )
                 predictor = LinearPredictor(latents, *values[d])
-                law = BinaryVector(predictor.tensor()) if d > 0 else law
+                distribution = BinaryVector(predictor.tensor()) if d > 0 else distribution
             return pyro.sample("items", ItemResponse(self.response, predictor, None), obs=data)
 
 
@@ -275,7 +277,7 @@ def test_accelerated_em_is_the_generic_em(
 
 
 @pytest.mark.parametrize("model", TOWERS, ids=repr)
-def test_other_names_are_the_same_law(model: Tower) -> None:
+def test_other_names_are_the_same_distribution(model: Tower) -> None:
     program, truth = Program(model, data_of(model, 30)), truth_of(model)
     expected = program.log_marginal_rows(truth)
     for layer in model.layers():
@@ -284,14 +286,14 @@ def test_other_names_are_the_same_law(model: Tower) -> None:
             itertools.permutations(range(size)), binary_configurations(size).bool()
         ):
             how = {layer.parent: torch.tensor(order)}, {layer.parent: flips}
-            renamed = relabel(truth, model.layers(), model.root_law(), *how)
+            renamed = relabel(truth, model.layers(), model.root_layer(), *how)
             torch.testing.assert_close(
                 program.log_marginal_rows(renamed), expected, rtol=1e-12, atol=1e-12
             )
-            if layer.parent == model.root_law().latent:
-                chances = model.root_law().marginals(truth)[list(order)]
+            if layer.parent == model.root_layer().latent:
+                chances = model.root_layer().marginals(truth)[list(order)]
                 assert torch.allclose(
-                    model.root_law().marginals(renamed), torch.where(flips, 1 - chances, chances)
+                    model.root_layer().marginals(renamed), torch.where(flips, 1 - chances, chances)
                 )
     structure = structure_of(model)
     found = structure.align(renamed, truth)
@@ -374,7 +376,7 @@ def test_a_program_with_another_root_is_fitted_like_any() -> None:
 def test_both_roots_are_roots() -> None:
     roots: list[Root] = [
         ProfileTable("weights", "latents_1", 2),
-        DeepDiscreteEncoder(6, (2,)).root_law(),
+        DeepDiscreteEncoder(6, (2,)).root_layer(),
     ]
     latents = binary_configurations(2)[torch.tensor([0, 1, 1, 3])]
     for root in roots:
@@ -388,8 +390,8 @@ def test_both_roots_are_roots() -> None:
 
 
 def test_saem_of_right_wrong_items_under_a_trait() -> None:
-    """A sweep holds the bits of such items in single precision; the law of the attributes is asked
-    in the parameters' own.
+    """A sweep holds the bits of such items in single precision; the distribution of the attributes
+    is asked in the parameters' own.
     """
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(400, seed=3)

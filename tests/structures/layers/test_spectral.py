@@ -66,11 +66,11 @@ def test_a_start_depends_on_the_data_alone(response):
     Renaming the items renames the start's items."""
     model, _, draw = data(response, 500, 0)
     x = draw["items"]
-    start = spectral_start(model.layers(), model.root_law(), x)
-    again = spectral_start(model.layers(), model.root_law(), x)
+    start = spectral_start(model.layers(), model.root_layer(), x)
+    again = spectral_start(model.layers(), model.root_layer(), x)
     assert all(torch.equal(start[k], again[k]) for k in start)
     order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
-    renamed = spectral_start(model.layers(), model.root_law(), x[:, order])
+    renamed = spectral_start(model.layers(), model.root_layer(), x[:, order])
     ours, theirs = start["loadings_1"][0][order], renamed["loadings_1"][0]
     gram_ours, gram_theirs = (
         ours @ ours.mT,
@@ -120,8 +120,8 @@ def test_missing_entries_cost_little():
 
 def test_restarts_begin_apart_and_the_first_is_the_plain_one():
     model, _, draw = data(Bernoulli(), 300, 0)
-    one = spectral_start(model.layers(), model.root_law(), draw["items"], 1, seed=3)
-    three = spectral_start(model.layers(), model.root_law(), draw["items"], 3, seed=3)
+    one = spectral_start(model.layers(), model.root_layer(), draw["items"], 1, seed=3)
+    three = spectral_start(model.layers(), model.root_layer(), draw["items"], 3, seed=3)
     for name, value in one.items():
         assert torch.equal(value[0], three[name][0])
     assert all((three["loadings_1"][r] - one["loadings_1"][0]).abs().max() > 1e-3 for r in (1, 2))
@@ -133,7 +133,7 @@ def test_starts_lie_inside_the_prior_and_keep_a_graph(build):
     graphs = tuple((truth[f"loadings_{d}"] != 0).int().numpy() for d in (1, 2))
     model = DeepDiscreteEncoder(18, (6, 2), Normal(), graphs=graphs)
     x = Program(DeepDiscreteEncoder(18, (6, 2), Normal()), None, 400).simulate(truth, 0)["items"]
-    start = build(model.layers(), model.root_law(), x, 2, seed=0)
+    start = build(model.layers(), model.root_layer(), x, 2, seed=0)
     assert torch.isfinite(Program(model, x).log_prior(start)).all()
     for d in (1, 2):
         assert (start[f"loadings_{d}"][:, truth[f"loadings_{d}"] == 0] == 0).all()

@@ -128,7 +128,7 @@ def test_equal_rows_are_merged_exactly() -> None:
     data = torch.cat([classes(400, (3, 2), 2, 6), classes(400, (2, 2), 2, 7)], 1)
     model = Mixture(2, Blocks((Ordinal(3), 1), (Categorical(2), 1), (Bernoulli(), 2)))
     steps = EM().steps(problem_of(model, data, 0))
-    distinct, counts = steps.law.patterns(data)
+    distinct, counts = steps.distribution.patterns(data)
     assert len(distinct) < 110
     assert float(counts.sum()) == 400
     back = {

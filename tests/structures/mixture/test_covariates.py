@@ -154,14 +154,14 @@ def test_a_unit_of_a_covariate_changes_nothing_else() -> None:
     )
 
 
-def test_the_law_of_coefficients_is_the_same_under_every_reference() -> None:
+def test_the_distribution_of_coefficients_is_the_same_under_every_reference() -> None:
     known = Covariates(("a", "b"), (), 2.0, ((3.0, 0.5), (-1.0, 4.0)))
-    law = ClassCoefficients(known, 4, torch.zeros((), dtype=F64))
+    distribution = ClassCoefficients(known, 4, torch.zeros((), dtype=F64))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        value = law.rsample((4000,))
+        value = distribution.rsample((4000,))
     other = renamed_coefficients(value, torch.tensor([2, 0, 3, 1]))
-    torch.testing.assert_close(law.log_prob(other), law.log_prob(value))
+    torch.testing.assert_close(distribution.log_prob(other), distribution.log_prob(value))
     scaled = known.standardised(value)
     torch.testing.assert_close(known.plain(scaled), value)
     assert (
@@ -171,7 +171,7 @@ def test_the_law_of_coefficients_is_the_same_under_every_reference() -> None:
         torch.zeros(3, dtype=F64), 2.0 * (torch.eye(3, dtype=F64) + 1)
     )  # s^2 / 2 = 2
     total = sum(by_hand.log_prob(scaled[:5, :, q]) for q in range(3)) + 3 * math.log(0.5 * 4.0)
-    torch.testing.assert_close(law.log_prob(value[:5]), total)
+    torch.testing.assert_close(distribution.log_prob(value[:5]), total)
 
 
 @pytest.mark.parametrize("size", [0.0, 3.0, 30.0])
@@ -184,11 +184,11 @@ def test_newton_never_falls_and_ends_at_the_maximum(size: float) -> None:
     often = torch.rand(40, generator=generator, dtype=F64) * 4
     design = torch.cat([torch.ones(40, 1, dtype=F64), rows], 1)
     cross = (share * often.unsqueeze(-1))[..., 1:].mT @ design
-    law = ClassCoefficients(known, 3, torch.zeros((), dtype=F64))
+    distribution = ClassCoefficients(known, 3, torch.zeros((), dtype=F64))
 
     def objective(beta: torch.Tensor) -> torch.Tensor:
         logits = torch.cat([torch.zeros(2, 40, 1, dtype=F64), design @ beta.mT], -1).log_softmax(-1)
-        return (share * often.unsqueeze(-1) * logits).sum((-2, -1)) + law.log_prob(beta)
+        return (share * often.unsqueeze(-1) * logits).sum((-2, -1)) + distribution.log_prob(beta)
 
     beta = size * torch.randn(2, 2, 3, generator=generator, dtype=F64)
     new = maximise_coefficients(known, cross, rows, often, beta)
@@ -232,7 +232,7 @@ def test_weights_are_repeated_rows_and_equal_rows_are_merged() -> None:
     torch.testing.assert_close(one.params["predictors"], two.params["predictors"])
 
 
-def test_laws_of_whole_rows_one_component_and_a_split_start() -> None:
+def test_distributions_of_whole_rows_one_component_and_a_split_start() -> None:
     rng = np.random.default_rng(5)
     age = rng.normal(size=300)
     second = rng.random(300) < expit(1.5 * age)

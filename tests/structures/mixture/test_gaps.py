@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from inference import EM, fit
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.bootstrap import bootstrap
 from ppl_models import Mixture, MultivariateNormal
 
@@ -19,8 +19,8 @@ F64 = torch.float64
 
 
 def test_one_component_of_monotone_gaps_has_its_closed_form() -> None:
-    """The second column is regressed on the first where both are there, and that law carried over
-    to all rows (Anderson 1957, doi:10.1080/01621459.1957.10501379).
+    """The second column is regressed on the first where both are there, and that distribution
+    carried over to all rows (Anderson 1957, doi:10.1080/01621459.1957.10501379).
     """
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 2)) @ np.array([[2.0, 1.5], [0.0, 1.0]]) + [3.0, -1.0]
@@ -60,7 +60,7 @@ def test_one_component_of_monotone_gaps_has_its_closed_form() -> None:
 
 def test_expected_moments_are_integrals_over_the_gaps() -> None:
     about = Mixture(2, MultivariateNormal(), 2).components()
-    law = law_of(about)
+    distribution = distribution_of(about)
     params = {
         "means": torch.tensor([[[0.0, 1.0], [2.0, -1.0]]], dtype=F64),
         "precisions": torch.tensor(
@@ -70,7 +70,7 @@ def test_expected_moments_are_integrals_over_the_gaps() -> None:
     row = torch.tensor([[0.7, torch.nan]], dtype=F64)
     centre = torch.tensor([0.3, 0.2], dtype=F64)
     share = torch.tensor([[[0.3, 0.7]]], dtype=F64)
-    found = law.statistics(row, share, centre, params)
+    found = distribution.statistics(row, share, centre, params)
     grid = np.linspace(-12.0, 12.0, 4001)
     for k in range(2):
         density = stats.multivariate_normal(
@@ -86,16 +86,18 @@ def test_expected_moments_are_integrals_over_the_gaps() -> None:
             float(share[0, 0, k]) * (moved * weight[:, None]).T @ moved,
             atol=1e-9,
         )
-        assert float(law.log_densities(params, row)[0, 0, k]) == pytest.approx(
+        assert float(distribution.log_densities(params, row)[0, 0, k]) == pytest.approx(
             np.log(density.sum() * (grid[1] - grid[0])), abs=1e-9
         )
     sets = torch.stack(
         [torch.tensor([[0.7, torch.nan]], dtype=F64), torch.tensor([[torch.nan, 0.2]], dtype=F64)]
     )  # a data set for each restart
     two = {name: value.expand(2, *value.shape[1:]) for name, value in params.items()}
-    each = law.statistics(sets, share.expand(2, 1, 2), centre.expand(2, 1, 2), two)
+    each = distribution.statistics(sets, share.expand(2, 1, 2), centre.expand(2, 1, 2), two)
     torch.testing.assert_close(each.squares[0], found.squares[0])
-    torch.testing.assert_close(law.log_densities(two, sets)[0], law.log_densities(params, row)[0])
+    torch.testing.assert_close(
+        distribution.log_densities(two, sets)[0], distribution.log_densities(params, row)[0]
+    )
 
 
 def test_groups_with_gaps_are_found_and_resampled() -> None:

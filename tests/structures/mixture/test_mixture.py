@@ -213,7 +213,7 @@ def test_a_mixture_of_one_has_a_sure_assignment():
 
 
 def rounded(num_rows: int = 200, seed: int = 0) -> torch.Tensor:
-    """One normal law, rounded to a tenth: many equal values."""
+    """One normal distribution, rounded to a tenth: many equal values."""
     return (
         torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(seed), dtype=F64) * 10
     ).round() / 10
@@ -335,7 +335,7 @@ def test_copies_and_empty_components_are_named():
     assert near == ()  # 0.1 apart in the log of means 2 and 9: a divergence of 0.11
 
 
-def test_more_components_than_laws_in_the_data_warn():
+def test_more_components_than_distributions_in_the_data_warn():
     x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]], dtype=F64).repeat(10, 1)
     with pytest.warns((DegenerateWarning, BoundWarning, EstimateWarning)) as caught:
         result = fit(Mixture(4, Bernoulli(), 3), x)
@@ -356,6 +356,37 @@ def test_a_covariance_without_width_is_named():
     )
     assert found[0].startswith("component 0 has no width in one direction")
     assert degenerate(model, data, fit(model, data).params) == ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thin_component_of_many_rows_is_an_optimum(seed):
+    """Failed before: a component with 1e-4 of the data's variance in one direction was named a
+    spike, and a solution thousands of nats lower was the answer.
+    """
+    rng = np.random.default_rng(seed)
+    group = rng.integers(2, size=1500)
+    rows = rng.normal(size=(1500, 4)) + 6.0 * group[:, None]
+    rows[:, 3] = rows[:, :3].sum(1) + 0.01 * rng.normal(size=1500)  # thin in one direction
+    rows[group == 1, 3] += rng.normal(size=(group == 1).sum())
+    result = fit(Mixture(2, MultivariateNormal(), 4), rows, seed=seed)
+    truth = [np.cov(rows[group == k].T, bias=True) for k in (0, 1)]
+    expected = sum(
+        stats.multivariate_normal(rows[group == k].mean(0), truth[k]).logpdf(rows[group == k]).sum()
+        + (group == k).sum() * np.log((group == k).mean())
+        for k in (0, 1)
+    )
+    assert not result.restarts.faults
+    assert result.log_likelihood > expected - 1.0
+
+
+def test_a_component_of_equal_values_is_degenerate_however_many_rows_it_has():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3000, 2))
+    rows[:1000, 1] = 0.0
+    with pytest.warns((DegenerateWarning, EstimateWarning)):
+        result = fit(Mixture(2, MultivariateNormal(), 2), rows, EM(), num_restarts=4)
+    solutions = [result.restarts.degenerate[r] for r in range(4)]
+    assert any("has no width in one direction" in word for words in solutions for word in words)
 
 
 # ---------------------------------------------------------------- noise of the components
@@ -402,7 +433,7 @@ def test_mixture_noise_is_normal_at_the_truth(component, num_items, values, miss
     from inference.structures.registry import structure_of
 
     if missing and not isinstance(component, ResponseFamily):
-        pytest.skip("the noise of laws of whole rows is that of complete rows")
+        pytest.skip("the noise of distributions of whole rows is that of complete rows")
     model = Mixture(2, component, num_items)
     truth = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     truth["weights"] = torch.tensor([0.6, 0.4], dtype=torch.float64)

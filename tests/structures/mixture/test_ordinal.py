@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize
 
 from inference import EM, Fit, fit
-from inference.base.component_laws.ordinal import maximise_ordinal
+from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.structure import category_chances
 from inference.plots import plot_categories
 from ppl_models import Bernoulli, Categorical, HiddenMarkov, Mixture, Ordinal

@@ -33,7 +33,7 @@ UNITS = (
     (0.0, 1e-4),
     (-3.0, 1e7),
 )  # years, incomes, metres in kilometres, bytes
-LAWS = {
+DISTRIBUTIONS = {
     "normal": Normal(),
     "multivariate normal": MultivariateNormal(),
     "t": MultivariateT(),
@@ -81,16 +81,18 @@ UNFINISHED = pytest.mark.filterwarnings(
 
 
 @UNFINISHED
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_a_mixture_does_not_depend_on_the_unit(law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_a_mixture_does_not_depend_on_the_unit(distribution) -> None:
     x = two_groups()
-    one = fit(Mixture(2, law, 2), x, EM(max_iterations=30, tolerance=1e-6), num_restarts=2)
+    one = fit(Mixture(2, distribution, 2), x, EM(max_iterations=30, tolerance=1e-6), num_restarts=2)
     for a, b in UNITS:
         y = in_unit(x, None, a, b)
-        other = fit(Mixture(2, law, 2), y, EM(max_iterations=30, tolerance=1e-6), num_restarts=2)
+        other = fit(
+            Mixture(2, distribution, 2), y, EM(max_iterations=30, tolerance=1e-6), num_restarts=2
+        )
         check(one, other, x, y, x.size * math.log(b), "assignments")
         site = {"normal": "predictors", "skew": "locations"}.get(
-            next(name for name, own in LAWS.items() if own is law), "means"
+            next(name for name, own in DISTRIBUTIONS.items() if own is distribution), "means"
         )
         torch.testing.assert_close(
             other.params[site], a + b * one.params[site], rtol=1e-6, atol=1e-6 * b

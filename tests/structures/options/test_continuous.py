@@ -96,7 +96,7 @@ def test_posteriors_paths_and_predictions_equal_every_path(name: str) -> None:
     assert torch.equal(log_likelihood_parts(result, data).actions, result.log_likelihood_rows(data))
 
 
-def test_permuted_options_are_the_same_law() -> None:
+def test_permuted_options_are_the_same_distribution() -> None:
     model = MODELS["three options"]
     truth = truth_of(model, 7)
     program = Program(model, ragged(model, truth, 8))
@@ -293,7 +293,7 @@ def test_restarts_of_a_network_that_reach_one_optimum_are_counted() -> None:
     assert found.num_reached == 2
 
 
-def test_draws_along_given_states_follow_the_law() -> None:
+def test_draws_along_given_states_follow_the_distribution() -> None:
     model = MODELS["linear"]
     truth = truth_of(model, 17)
     data = {

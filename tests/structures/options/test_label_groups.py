@@ -1,5 +1,5 @@
-"""Options whose names can be exchanged in some states alone: which states, that the law stays, and
-which names are taken.
+"""Options whose names can be exchanged in some states alone: which states, that the distribution
+stays, and which names are taken.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def random_params(
     }
 
 
-def test_the_longest_lasting_names_are_found_and_change_no_law():
-    """Three options and three groups of states: all 36 namings beside the one taken; the law of a
-    renaming inside a group differs.
+def test_the_longest_lasting_names_are_found_and_change_no_distribution():
+    """Three options and three groups of states: all 36 namings beside the one taken; the
+    distribution of a renaming inside a group differs.
     """
     generator = torch.Generator().manual_seed(3)
     model = OptionsHMM(6, 2, 3)

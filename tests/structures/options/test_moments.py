@@ -20,7 +20,7 @@ from inference.structures.options.moments import (
 )
 from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options
-from ppl_models.datasets.options import stationary_law
+from ppl_models.datasets.options import stationary_distribution
 
 ROUTES = [state_by_state, all_states_at_once]
 
@@ -31,7 +31,7 @@ def banded(truth: Truth) -> Truth:
     near = torch.tensor([[abs(i - j) <= 1 for j in range(size)] for i in range(size)])
     env = truth["environment"] * near
     new = {**truth, "environment": env / env.sum(-1, keepdim=True)}
-    return {**new, "initial": stationary_law(new)}
+    return {**new, "initial": stationary_distribution(new)}
 
 
 # ---------------------------------------------------------------- exact moments
@@ -183,7 +183,7 @@ def test_what_moments_cannot_do_is_refused_with_the_number() -> None:
     blocked = options_chain()
     blocked["environment"][0, 0] = torch.tensor([0.0, 0.0, 0.5, 0.5])
     blocked["environment"][1, 0] = torch.tensor([0.5, 0.5, 0.0, 0.0])
-    blocked["initial"] = stationary_law(blocked)
+    blocked["initial"] = stationary_distribution(blocked)
     with pytest.raises(ValueError, match="has rank below 4"):
         all_states_at_once(exact_moments(blocked), 2)
 

@@ -17,17 +17,17 @@ from inference.structures.options.moments import (
     state_by_state,
 )
 from ppl_models.datasets import options_chain
-from ppl_models.datasets.options import stationary_law
+from ppl_models.datasets.options import stationary_distribution
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_truth_makes_exact_windows_most_probable(sizes: tuple[int, int, int]) -> None:
-    """The refinement stays where it is, but for the last of what is not yet known of the law of
-    past and option.
+    """The refinement stays where it is, but for the last of what is not yet known of the
+    distribution of past and option.
     """
     truth = random_options(*sizes, seed=0)
     truth |= {name: 0.9 * truth[name] + 0.1 / truth[name].shape[-1] for name in ("low", "high")}
-    truth["initial"] = stationary_law(truth)
+    truth["initial"] = stationary_distribution(truth)
     moments = exact_moments(truth)
     moments = OptionMoments(moments.windows, moments.environment, 10**12)
     exact = state_by_state(moments, sizes[2])
@@ -39,8 +39,8 @@ def test_the_truth_makes_exact_windows_most_probable(sizes: tuple[int, int, int]
 
 
 def composite_log_likelihood(moments: OptionMoments, estimate: MomentEstimate) -> float:
-    """Of the windows, the free joint law of past, middle state and option at its best, by a general
-    optimiser.
+    """Of the windows, the free joint distribution of past, middle state and option at its best, by
+    a general optimiser.
     """
     window = np.einsum(
         "soa,ast,top,tpc->soatc", estimate.low, moments.environment, estimate.high, estimate.low

@@ -1,5 +1,5 @@
-"""ACDC for hidden options: noise of a known law under the model; merged options and wrong durations
-are seen.
+"""ACDC for hidden options: noise of a known distribution under the model; merged options and wrong
+durations are seen.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ F64 = torch.float64
 
 
 def test_options_keep_one_order() -> None:
-    """Whatever order a start had, the reported options are named alike, and the law is the same."""
+    """Whatever order a start had, the reported options have one order and one distribution."""
     model, truth, data = case(6)
     structure = problem_of(model, data, 0).structure
     turned = {
@@ -78,7 +78,7 @@ def test_endings_and_choices_sit_inside_the_general_model(num_options: int) -> N
 
 
 def free_start(model: OptionsHMM, result: Fit) -> dict[str, Tensor]:
-    """The fit's law as parameters of the general model."""
+    """The fit's distribution as parameters of the general model."""
     params = with_high(model.chain(), result.params)
     return {name: params[name] for name in ("initial", "low", "high", "environment")}
 

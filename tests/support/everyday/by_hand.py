@@ -114,7 +114,7 @@ def zero_inflated(p: Values, data: Any) -> float:
 
 
 def topics(p: Values, data: Any) -> float:
-    """Words are independent given the shares of their document; with the law of those shares."""
+    """Words are independent given the shares of their document; with the prior of the shares."""
     x = np.asarray(data)
     chance = np.einsum("dk,kv->dv", p["doc_topics"], p["topic_words"])
     prior = stats.dirichlet(np.full(p["doc_topics"].shape[1], 2.0))
@@ -180,14 +180,14 @@ def dirichlet_process(p: Values, data: Any) -> float:
 
 
 def rasch(p: Values, data: Any) -> float:
-    """Given the abilities, with their law."""
+    """Given the abilities, with their distribution."""
     ability = p["ability"].reshape(-1, 1)
     chance = 1 / (1 + np.exp(p["difficulty"] - ability))
     return float(_bernoulli(np.asarray(data), chance).sum() + stats.norm.logpdf(ability).sum())
 
 
 def eight_schools(p: Values, data: Any) -> float:
-    """Given the effects of the schools, with their law."""
+    """Given the effects of the schools, with their distribution."""
     y, sigma = np.asarray(data["y"]), np.asarray(data["sigma"])
     return float(
         stats.norm.logpdf(y, p["mu"] + p["tau"] * p["eta"], sigma).sum()

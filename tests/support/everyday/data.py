@@ -1,4 +1,4 @@
-"""Small data sets for the twenty programs, drawn with a fixed seed from laws like theirs."""
+"""Small data sets for the twenty programs, drawn with a fixed seed from models like them."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def counts() -> Tensor:
 
 def words(num_words: int = 12, num_documents: int = 8) -> Tensor:
     rng = np.random.default_rng(4)
-    laws = np.array([[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.3, 0.5]])
+    distributions = np.array([[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.3, 0.5]])
     mostly = rng.random(num_documents) < 0.5
     own = (rng.random((num_words, num_documents)) < 0.85) == mostly
     return torch.as_tensor(
-        np.array([[rng.choice(5, p=laws[int(topic)]) for topic in row] for row in own])
+        np.array([[rng.choice(5, p=distributions[int(topic)]) for topic in row] for row in own])
     )
 
 

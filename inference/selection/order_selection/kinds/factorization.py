@@ -124,26 +124,32 @@ class CountingTerms(Counting):
         edge = noise_edge(n, j)
         strict = _penalised(grid, fits, (j - 1) * math.log(n) + n * math.log(j))
         lenient = _penalised(grid, fits, LENIENT * edge)
-        law1, k1 = min(strict, key=strict.__getitem__)
-        law2, k2 = min(lenient, key=lenient.__getitem__)
+        strict_distribution, k1 = min(strict, key=strict.__getitem__)
+        lenient_distribution, k2 = min(lenient, key=lenient.__getitem__)
         gain = {
-            (law, k): 2 * (fit_k.log_likelihood - fits[law, k - 1].log_likelihood) / edge
-            for (law, k), fit_k in fits.items()
-            if (law, k - 1) in fits
+            (distribution, k): 2
+            * (fit_k.log_likelihood - fits[distribution, k - 1].log_likelihood)
+            / edge
+            for (distribution, k), fit_k in fits.items()
+            if (distribution, k - 1) in fits
         }
         climb = None
         if grid.bootstrap and k1 < largest:
-            source = next(candidate for candidate in grid.candidates if candidate.name == law1)
+            source = next(
+                candidate for candidate in grid.candidates if candidate.name == strict_distribution
+            )
             num_random = grid.num_restarts
             if source is not first:
                 num_random = self.num_random(source, num_random)
-            climb = climb_from(grid, source, k1, {k: fits[law1, k] for k in grid.sizes}, num_random)
-        misfit, used = misfit_of(fits[law2, k2], grid.table, grid.seed, climb)
-        reasons = _doubts(strict, gain, law2, (k1, k2), climb)
+            climb = climb_from(
+                grid, source, k1, {k: fits[strict_distribution, k] for k in grid.sizes}, num_random
+            )
+        misfit, used = misfit_of(fits[lenient_distribution, k2], grid.table, grid.seed, climb)
+        reasons = _doubts(strict, gain, lenient_distribution, (k1, k2), climb)
         status = status_of(k2 == largest, misfit > MISFIT, reasons)
-        held_out, chosen = None, (law2, k2)
+        held_out, chosen = None, (lenient_distribution, k2)
         if status == "grid too short":
-            chosen = law1, k1
+            chosen = strict_distribution, k1
         elif status == "misfit":
             held_out = left_out(grid)
             chosen = first.name, held_out
@@ -159,7 +165,7 @@ class CountingTerms(Counting):
         seen = {share: smallest_share(n, j, counts_per_row, share * n) for share in SHARES_OF_ROWS}
         return HowMany(
             num_components=chosen[1],
-            law=chosen[0],
+            distribution=chosen[0],
             status=status,
             interval=(min(k1, k2), max(k1, k2)),
             reasons=tuple(reasons) if status == "unsure" else (),
@@ -197,17 +203,19 @@ def _factors(fit: Fit) -> Params:
 
 def _penalised(grid: Grid, fits: Fits, price: float) -> dict[Key, float]:
     cells = math.log(grid.table.numel())
-    dispersions = {law.name: law.num_dispersions * cells for law in grid.candidates}
+    dispersions = {
+        distribution.name: distribution.num_dispersions * cells for distribution in grid.candidates
+    }
     return {
-        (law, k): -2 * fit_k.log_likelihood + k * price + dispersions[law]
-        for (law, k), fit_k in fits.items()
+        (distribution, k): -2 * fit_k.log_likelihood + k * price + dispersions[distribution]
+        for (distribution, k), fit_k in fits.items()
     }
 
 
 def _doubts(
     strict: Mapping[Key, float],
     gain: Mapping[Key, float],
-    law: str,
+    distribution: str,
     interval: tuple[int, int],
     climb: Climb | None,
 ) -> list[str]:
@@ -215,7 +223,7 @@ def _doubts(
     doubts = []
     if k1 != k2:
         doubts.append("the strict and the lenient penalty differ")
-    following = gain.get((law, k2 + 1), 0.0)
+    following = gain.get((distribution, k2 + 1), 0.0)
     if following >= 1.0:
         doubts.append(f"a component more gains {following:.2f} of what noise alone may gain")
     lead, rival = lead_of(strict, k2)

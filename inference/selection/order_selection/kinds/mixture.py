@@ -55,7 +55,7 @@ from inference.selection.order_selection.result import HowManyGroups, HowManySta
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.descriptions.components import MixtureComponents
-from ppl_models.descriptions.row_laws import MultivariateNormal, MultivariateT, SkewNormal
+from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, NegativeBinomial, Normal, Poisson
@@ -132,9 +132,10 @@ class CountingGroups(Counting):
         n = first.num_observations or first.num_rows
         strict, lenient = penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE)
         proper = {key for key, fit_k in fits.items() if not fit_k.restarts.faults} or set(fits)
-        law, k1 = best = min(proper, key=lambda key: (strict[key], key[1]))
+        distribution, k1 = best = min(proper, key=lambda key: (strict[key], key[1]))
         _, k2 = min(
-            (key for key in proper if key[0] == law), key=lambda key: (lenient[key], key[1])
+            (key for key in proper if key[0] == distribution),
+            key=lambda key: (lenient[key], key[1]),
         )
         misfit, used = misfit_of(fits[best], grid.data, grid.seed)
         shares = {key: shares_of(fit_k, grid.data) for key, fit_k in fits.items()}
@@ -155,7 +156,7 @@ class CountingGroups(Counting):
         }
         return record(
             num_components=(k1 if status in ("confident", "unsure") else groups.num_separated),
-            law=law,
+            distribution=distribution,
             status=status,
             interval=(min(k1, k2), max(k1, k2)),
             reasons=tuple(reasons) if status == "unsure" else (),
@@ -172,7 +173,7 @@ class CountingGroups(Counting):
     def detectable(self, fit: Fit, num_rows: int) -> float:
         """Return the least variance of unit noise that would be called a misfit."""
         structure: Any = fit.structure
-        return detectable_variance(num_rows, structure.law.num_scores)
+        return detectable_variance(num_rows, structure.distribution.num_scores)
 
     def unseen(self, names: Sequence[str]) -> str:
         """Return what the data could not show, in a sentence."""

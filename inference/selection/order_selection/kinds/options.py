@@ -92,8 +92,8 @@ class CountingOptions(Counting):
         """Refuse more than one candidate."""
         if len(candidates) > 1:
             raise ValueError(
-                "select_components: laws must be None or one model for hidden options, whose rivals"
-                f" are policies without options, got {len(candidates)} laws"
+                "select_components: distributions must be None or one model for hidden options,"
+                f" whose rivals are policies without options, got {len(candidates)} models"
             )
 
     def starts(self, problem: Problem, place: Place) -> Params:
@@ -133,7 +133,7 @@ class CountingOptions(Counting):
         }
         return HowManyOptions(
             num_components=len(distinct) if status == "misfit" else k2,
-            law=name,
+            distribution=name,
             status=status,
             interval=(min(k1, k2), max(k1, k2, most)),
             reasons=tuple(reasons) if status == "unsure" else (),

@@ -1,5 +1,5 @@
-"""Laws of the attributes side by side: the ratios of separate fits, chi-square where it holds and
-data sets drawn where it does not.
+"""Distributions of the attributes side by side: the ratios of separate fits, chi-square where it
+holds and data sets drawn where it does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from inference import EM, Fit, fit
 from inference.programs.program import Program
 from inference.selection import compare_roots
-from inference.selection.attribute_laws import RootComparison, _lifted, _nested
+from inference.selection.attribute_distributions import RootComparison, _lifted, _nested
 from ppl_models import (
     Dag,
     DeepDiscreteEncoder,
@@ -28,7 +28,7 @@ F64 = torch.float64
 EYE = np.eye(3, dtype=int)
 MODEL = LatentAttributeModel(np.concatenate([EYE, EYE, EYE]), items="dina")
 METHOD = EM(tolerance=1e-7)
-LAWS = [Independent(), HigherOrder(), Dag(((0, 1),)), Hierarchy(((0, 1),)), Saturated()]
+DISTRIBUTIONS = [Independent(), HigherOrder(), Dag(((0, 1),)), Hierarchy(((0, 1),)), Saturated()]
 
 
 def drawn(shares: list[float], num_rows: int, seed: int) -> torch.Tensor:
@@ -46,7 +46,7 @@ def drawn(shares: list[float], num_rows: int, seed: int) -> torch.Tensor:
 def compared() -> tuple[Fit, torch.Tensor, RootComparison]:
     items = drawn([0.25, 0.05, 0.1, 0.1, 0.1, 0.1, 0.05, 0.25], 600, 1)
     result = fit(MODEL, items, METHOD, num_restarts=1)
-    return result, items, compare_roots(result, items, LAWS, num_replicates=4)
+    return result, items, compare_roots(result, items, DISTRIBUTIONS, num_replicates=4)
 
 
 def test_one_table(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
@@ -80,14 +80,14 @@ def test_one_table(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
     for (small, large), test in tests.items():
         gain = 2 * (found.fits[large].log_likelihood - found.fits[small].log_likelihood)
         assert test.degrees == found.fits[large].num_parameters - found.fits[small].num_parameters
-        if test.law == "chi-square":
+        if test.distribution == "chi-square":
             assert test.ratio == pytest.approx(gain)
             assert test.p_value == pytest.approx(chi2.sf(gain, test.degrees))
         else:
             assert test.ratio == pytest.approx(gain, abs=1e-3)
             assert test.bootstrap is not None
             assert test.p_value == test.bootstrap.p_value
-    assert {pair for pair, test in tests.items() if test.law == "bootstrap"} == {
+    assert {pair for pair, test in tests.items() if test.distribution == "bootstrap"} == {
         ("independent", "higher-order"),
         ("hierarchy", "saturated"),
     }
@@ -101,24 +101,27 @@ def test_one_table(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
 
 @pytest.mark.slow
 def test_a_true_hierarchy_is_not_rejected() -> None:
-    """Its ratio lies among those of data drawn from it; against the chi-square law it would be too
-    small.
+    """Its ratio lies among those of data drawn from it; against the chi-square distribution it
+    would be too small.
     """
     items = drawn([0.3, 0.1, 0, 0, 0.1, 0.1, 0.1, 0.3], 600, 2)
-    law = Hierarchy(((0, 1),))
+    distribution = Hierarchy(((0, 1),))
     result = fit(
-        LatentAttributeModel(MODEL.q_matrix, items="dina", root=law), items, METHOD, num_restarts=1
+        LatentAttributeModel(MODEL.q_matrix, items="dina", root=distribution),
+        items,
+        METHOD,
+        num_restarts=1,
     )
     found = compare_roots(result, items, [Saturated()], num_replicates=7)
     (test,) = found.tests
-    assert (test.small, test.large, test.law) == ("hierarchy", "saturated", "bootstrap")
+    assert (test.small, test.large, test.distribution) == ("hierarchy", "saturated", "bootstrap")
     assert "probability zero" in test.reason
     assert test.p_value > 0.125
     assert found.best == "hierarchy"
     (silent,) = compare_roots(
-        result, items, {"needed": law, "all": Saturated()}, num_replicates=0
+        result, items, {"needed": distribution, "all": Saturated()}, num_replicates=0
     ).tests
-    assert (silent.small, silent.large, silent.law) == ("needed", "all", "none")
+    assert (silent.small, silent.large, silent.distribution) == ("needed", "all", "none")
     assert np.isnan(silent.p_value)
     assert (
         "ask for num_replicates=99"
@@ -138,8 +141,10 @@ def test_rare_profiles_are_no_case_for_chi_square(
     assert (found.table["elpd_diff"] >= 0).all()
 
 
-def test_which_laws_contain_which(compared: tuple[Fit, torch.Tensor, RootComparison]) -> None:
-    laws = {
+def test_which_distributions_contain_which(
+    compared: tuple[Fit, torch.Tensor, RootComparison],
+) -> None:
+    distributions = {
         "independent": Independent(),
         "trait": HigherOrder(),
         "edge": Dag(((0, 1),)),
@@ -148,10 +153,12 @@ def test_which_laws_contain_which(compared: tuple[Fit, torch.Tensor, RootCompari
         "strict": Hierarchy(((0, 1), (1, 2))),
         "all": Saturated(),
     }
-    roots = {name: law.root("attributes", 3) for name, law in laws.items()}
+    roots = {
+        name: distribution.root("attributes", 3) for name, distribution in distributions.items()
+    }
     inside = {(a, b) for a in roots for b in roots if a != b and _nested(roots[a], roots[b])}
     assert inside == {
-        *((name, "all") for name in laws if name != "all"),
+        *((name, "all") for name in distributions if name != "all"),
         ("independent", "trait"),
         ("independent", "edge"),
         ("independent", "edges"),

@@ -58,14 +58,16 @@ def entries(table: Tensor, places: Tensor) -> Tensor:
     return table.reshape(-1)[offsets + places]
 
 
-class _ProfileLaw(TorchDistribution):
+class _ProfileDistribution(TorchDistribution):
     """Common base of profile distributions; a subclass keeps its parameters unexpanded."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.boolean, 1)
     has_enumerate_support = True
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> _ProfileLaw:
+    def expand(
+        self, batch_shape: torch.Size, _instance: Distribution | None = None
+    ) -> _ProfileDistribution:
         new = copy.copy(self)
         new._batch_shape = torch.Size(batch_shape)
         return new
@@ -95,7 +97,7 @@ class _ProfileLaw(TorchDistribution):
         raise NotImplementedError
 
 
-class ProfileTable(_ProfileLaw):
+class ProfileTable(_ProfileDistribution):
     r"""Table of profile probabilities, :math:`P(a = \alpha_c) = e^{w_c}`.
 
     Args:
@@ -123,7 +125,7 @@ class ProfileTable(_ProfileLaw):
         return self._profiles()[Categorical(logits=self.log_weights).expand(shape).sample()]
 
 
-class TraitBits(_ProfileLaw):
+class TraitBits(_ProfileDistribution):
     r"""Bits that depend on one continuous trait, summed out on quadrature nodes.
 
     :math:`\sum_q w_q \prod_k \mathrm{Bernoulli}(a_k; \sigma(l_{qk}))`.
@@ -165,7 +167,7 @@ class TraitBits(_ProfileLaw):
         return draw_bits(torch.sigmoid(picked))
 
 
-class BinaryNetwork(_ProfileLaw):
+class BinaryNetwork(_ProfileDistribution):
     r"""Bayesian network of bits on a directed acyclic graph, a table each.
 
     :math:`\prod_k P(a_k \mid a_{\mathrm{pa}(k)})`.

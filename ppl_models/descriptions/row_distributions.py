@@ -24,7 +24,7 @@ FREEDOM = (2.05, 200.0)  # degrees of freedom: a variance below, a normal distri
 
 
 @dataclass(frozen=True)
-class RowLaw(ABC):
+class RowDistribution(ABC):
     r"""Whole-row distribution with a precision matrix for each component.
 
     Precisions have a Wishart prior with J + 1 degrees of freedom and inverse scale :math:`\epsilon
@@ -113,7 +113,7 @@ def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor
 
 
 @dataclass(frozen=True)
-class MultivariateNormal(RowLaw):
+class MultivariateNormal(RowDistribution):
     r"""Normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
 
     Sites ``means`` (K, J), ``precisions`` (K, J, J).
@@ -146,7 +146,7 @@ class MultivariateNormal(RowLaw):
 
 
 @dataclass(frozen=True)
-class MultivariateT(RowLaw):
+class MultivariateT(RowDistribution):
     r"""Multivariate Student t components, for groups with heavy tails.
 
     Source: Peel and McLachlan (2000), doi:10.1023/A:1008981510081.
@@ -186,7 +186,7 @@ class MultivariateT(RowLaw):
 
 
 @dataclass(frozen=True)
-class SkewNormal(RowLaw):
+class SkewNormal(RowDistribution):
     r"""Multivariate skew-normal components.
 
     Source: Azzalini and Dalla Valle (1996), doi:10.1093/biomet/83.4.715.
@@ -225,11 +225,11 @@ class SkewNormal(RowLaw):
         return SkewedRows(picked["locations"], picked["skews"], lower)
 
 
-def wider_laws(
-    component: ResponseFamily | RowLaw, num_items: int
-) -> tuple[ResponseFamily | RowLaw, ...]:
+def wider_distributions(
+    component: ResponseFamily | RowDistribution, num_items: int
+) -> tuple[ResponseFamily | RowDistribution, ...]:
     """Candidate distributions that contain this one, the narrowest first."""
-    if isinstance(component, RowLaw):
+    if isinstance(component, RowDistribution):
         kinds = (MultivariateNormal, MultivariateT, SkewNormal)
         return tuple(kind(component.regularization) for kind in kinds)
     if type(component) is Normal:

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from zoo.table import F64, close
 
 from inference import EM, DegenerateWarning, Fit, fit
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.dispatch import distribution_of
 from inference.fitting.problem import problem_of
 from inference.programs.program import simulate
 from inference.selection import select_components
@@ -43,25 +43,25 @@ def t_rows(mean: np.ndarray, scale: np.ndarray, freedom: float, x: np.ndarray) -
     return stats.multivariate_t(mean, scale, freedom).logpdf(x)
 
 
-@pytest.mark.parametrize("law", [MultivariateNormal, MultivariateT, SkewNormal])
-def test_no_more_rows_than_columns_are_refused_before_any_work(law):
+@pytest.mark.parametrize("distribution", [MultivariateNormal, MultivariateT, SkewNormal])
+def test_no_more_rows_than_columns_are_refused_before_any_work(distribution):
     """Failed before: minutes of silence, and a fit that warned of each component."""
     wide = np.random.default_rng(0).normal(size=(200, 400))
     message = (
-        rf"^data: {law.__name__} needs more rows than columns, got 200 rows and 400 columns: each"
-        r" of 2 covariances has 80,200 parameters.*regularization=0.2\) or more$"
+        rf"^data: {distribution.__name__} needs more rows than columns, got 200 rows and 400"
+        r" columns: each of 2 covariances has 80,200 parameters.*regularization=0.2\) or more$"
     )
     with pytest.raises(ValueError, match=message):
-        fit(Mixture(2, law(), 400), wide)
+        fit(Mixture(2, distribution(), 400), wide)
     with pytest.raises(ValueError, match="emission=Normal"):
-        fit(HiddenMarkov(2, law(), 400), wide)
+        fit(HiddenMarkov(2, distribution(), 400), wide)
     for rows, width, is_refused in (
         (8, 1e-6, True),
         (9, 1e-6, False),
         (8, 0.0079, True),
         (8, 0.008, False),
     ):
-        model = Mixture(1, law(width), 8)
+        model = Mixture(1, distribution(width), 8)
         if is_refused:
             with pytest.raises(ValueError, match=r"regularization=0\.008\)"):
                 model.check_data(wide[:rows, :8])
@@ -85,18 +85,18 @@ def test_a_prior_that_holds_covariances_open_makes_a_proper_fit(number, width):
         fit(Mixture(2, MultivariateNormal(), 7), rows[:, :7], EM(), num_restarts=2)
 
 
-@pytest.mark.parametrize("law", [MultivariateNormal, MultivariateT, SkewNormal])
-def test_columns_that_repeat_each_other_are_named(law):
+@pytest.mark.parametrize("distribution", [MultivariateNormal, MultivariateT, SkewNormal])
+def test_columns_that_repeat_each_other_are_named(distribution):
     """Failed before: a log-likelihood that the prior alone makes finite, without a word."""
     rows = np.random.default_rng(0).normal(size=(40, 3)) * [1.0, 100.0, 1e-3]
     table = pd.DataFrame(np.column_stack([rows, rows[:, 1] + 2]), columns=["a", "b", "c", "d"])
     method = EM(max_iterations=60, tolerance=1e-3, parameter_tolerance=1.0)
     with pytest.warns(DegenerateWarning, match=r"columns b and d repeat each other"):
-        fit(Mixture(1, law(), 4), table, method)
-    assert fit(Mixture(1, law(), 3), table[["a", "b", "c"]], method).restarts.faults == ()
+        fit(Mixture(1, distribution(), 4), table, method)
+    assert fit(Mixture(1, distribution(), 3), table[["a", "b", "c"]], method).restarts.faults == ()
 
 
-def test_laws_that_the_rows_do_not_determine_are_not_offered():
+def test_distributions_that_the_rows_do_not_determine_are_not_offered():
     rows = np.random.default_rng(0).normal(size=(6, 6))
     answer = select_components(Mixture(1, Normal(), 6), rows, (1, 2), num_restarts=1)
     assert list(dict.fromkeys(answer.table.index.get_level_values(0))) == [
@@ -105,11 +105,13 @@ def test_laws_that_the_rows_do_not_determine_are_not_offered():
 
 
 @pytest.mark.parametrize(
-    "law", [MultivariateT(1e-2), SkewNormal(1e-2)], ids=lambda law: type(law).__name__
+    "distribution",
+    [MultivariateT(1e-2), SkewNormal(1e-2)],
+    ids=lambda distribution: type(distribution).__name__,
 )
-def test_em_never_loses_whatever_the_prior(law):
+def test_em_never_loses_whatever_the_prior(distribution):
     data = torch.tensor(np.concatenate([heavy(60), leaning(40)]))
-    problem = problem_of(Mixture(3, law, 2), data, 0)
+    problem = problem_of(Mixture(3, distribution, 2), data, 0)
     steps, params = EM().steps(problem), problem.structure.start(problem, "random", 5)
     values = []
     for _ in range(40):
@@ -121,7 +123,7 @@ def test_em_never_loses_whatever_the_prior(law):
     assert float(change[:5].max()) > 1
 
 
-def test_one_t_law_is_the_maximum_likelihood_of_scipy():
+def test_one_t_distribution_is_the_maximum_likelihood_of_scipy():
     x = heavy()[:300]
     result = fit(Mixture(1, MultivariateT(), 2), x, EM(tolerance=1e-13, parameter_tolerance=1e-8))
     mean, scale, freedom = (
@@ -143,13 +145,13 @@ def test_one_t_law_is_the_maximum_likelihood_of_scipy():
     assert result.num_parameters == 2 + 3 + 1
 
 
-def test_one_skew_normal_law_is_a_maximum():
+def test_one_skew_normal_distribution_is_a_maximum():
     x = leaning(300)
     result = fit(Mixture(1, SkewNormal(), 2), x, EM(tolerance=1e-10))
     assert result.num_parameters == 2 + 2 + 3
-    law = law_of(structure_of(result.model).about)
+    distribution = distribution_of(structure_of(result.model).about)
     leaves = {name: value.clone().requires_grad_() for name, value in result.params.items()}
-    law.log_densities(leaves, torch.tensor(x)).sum().backward()
+    distribution.log_densities(leaves, torch.tensor(x)).sum().backward()
     for name in ("locations", "skews", "precisions"):
         assert float(leaves[name].grad.abs().max()) < 0.5, name
     assert np.allclose(result.params["skews"][0], [3, -2], atol=0.5)
@@ -157,7 +159,7 @@ def test_one_skew_normal_law_is_a_maximum():
     assert result.log_likelihood > normal.log_likelihood + 5
 
 
-def test_normal_rows_are_a_t_law_of_many_degrees():
+def test_normal_rows_are_a_t_distribution_of_many_degrees():
     x = np.random.default_rng(0).standard_normal((400, 3))
     wide, normal = (
         fit(Mixture(1, MultivariateT(), 3), x),
@@ -165,7 +167,7 @@ def test_normal_rows_are_a_t_law_of_many_degrees():
     )
     assert float(wide.params["freedom"]) > 20
     assert abs(wide.log_likelihood - normal.log_likelihood) < 2
-    assert wide.warnings == ()  # the end of the interval is a normal law, and no fault
+    assert wide.warnings == ()  # the end of the interval is a normal distribution, and no fault
     assert wide.num_iterations < 200
 
 
@@ -185,11 +187,15 @@ def test_two_groups_of_heavy_tails_are_two():
     close(result.log_likelihood_rows(x), logsumexp(each, axis=0), 1e-9)
 
 
-@pytest.mark.parametrize("law", [MultivariateT(), SkewNormal()], ids=lambda law: type(law).__name__)
-def test_one_column_saved_named_and_refused(law, tmp_path):
+@pytest.mark.parametrize(
+    "distribution",
+    [MultivariateT(), SkewNormal()],
+    ids=lambda distribution: type(distribution).__name__,
+)
+def test_one_column_saved_named_and_refused(distribution, tmp_path):
     x = leaning(200)[:, :1]
     result = fit(
-        Mixture(2, law, 1),
+        Mixture(2, distribution, 1),
         x,
         EM(max_iterations=60, tolerance=1e-4, parameter_tolerance=1.0),
         num_restarts=2,
@@ -198,17 +204,24 @@ def test_one_column_saved_named_and_refused(law, tmp_path):
     again = Fit.load(tmp_path / "fit")
     assert again.model == result.model
     assert torch.equal(again.log_likelihood_rows(x), result.log_likelihood_rows(x))
-    assert set(result.model.site_dims) == {"weights", "assignments", "items", *law.site_dims}
-    with pytest.raises(ValueError, match=f"{type(law).__name__} components need complete rows"):
-        fit(Mixture(2, law, 2), [[1.0, np.nan], [0.0, 1.0], [2.0, 2.0]])
+    assert set(result.model.site_dims) == {
+        "weights",
+        "assignments",
+        "items",
+        *distribution.site_dims,
+    }
+    with pytest.raises(
+        ValueError, match=f"{type(distribution).__name__} components need complete rows"
+    ):
+        fit(Mixture(2, distribution, 2), [[1.0, np.nan], [0.0, 1.0], [2.0, 2.0]])
     with pytest.raises(ValueError, match="regularization must be positive"):
-        type(law)(regularization=-1.0)
+        type(distribution)(regularization=-1.0)
 
 
 def test_a_collapsed_component_is_named():
     data = torch.tensor(np.concatenate([heavy(), np.ones((9, 2))]))
     sharp, wide = 1e8 * torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)
-    for law, site, own in (
+    for distribution, site, own in (
         (MultivariateT(), "means", {"freedom": torch.tensor([5.0, 5.0])}),
         (SkewNormal(), "locations", {"skews": torch.zeros(2, 2)}),
     ):
@@ -218,14 +231,14 @@ def test_a_collapsed_component_is_named():
             "precisions": torch.stack([sharp, wide]),
         } | own
         params = {name: value.to(F64) for name, value in params.items()}
-        problem = problem_of(Mixture(2, law, 2), data, 0)
+        problem = problem_of(Mixture(2, distribution, 2), data, 0)
         assert problem.structure.degenerate(problem, params)[0].startswith(
             "component 0 has no width in one direction"
         )
     assert problem.structure.at_bound(params) == []
 
 
-def test_rows_are_drawn_from_the_law():
+def test_rows_are_drawn_from_the_distribution():
     truth = {
         "weights": [1.0],
         "means": [[1.0, -1.0]],

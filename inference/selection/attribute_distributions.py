@@ -50,12 +50,13 @@ from inference.programs.program import Params
 from inference.selection.factorization_criteria import aic
 from inference.selection.likelihood_ratio import RatioTest, likelihood_ratio_test, loosened
 from inference.structures.layers.attributes import AttributeStructure
-from ppl_models.descriptions.attribute_law import AttributeLaw, Independent
+from ppl_models.descriptions.attribute_distribution import AttributeDistribution, Independent
 from ppl_models.descriptions.dag import NetworkRoot
 from ppl_models.descriptions.higher_order import HigherOrder, TraitRoot
 from ppl_models.descriptions.layers import Root, RootLayer
 from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_size
 
@@ -76,7 +77,7 @@ class RootTest:
         ratio: twice the gain in log-likelihood; degrees: free parameters more.
         p_value: of the smaller distribution; NaN where the chi-square distribution does not hold
             and no data sets were drawn.
-        law: "chi-square", "bootstrap" or "none".
+        distribution: "chi-square", "bootstrap" or "none".
         reason: why not chi-square; empty where it is.
         bootstrap: the replicates; None without.
     """
@@ -86,15 +87,16 @@ class RootTest:
     ratio: float
     degrees: int
     p_value: float
-    law: str
+    distribution: str
     reason: str
     bootstrap: RatioTest | None
+    law = Renamed("distribution")
 
 
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class RootComparison:
-    """Laws of the attributes side by side.
+    """Distributions of the attributes side by side.
 
     Args:
         fits: by name of the distribution, the fewest parameters first.
@@ -119,7 +121,7 @@ class RootComparison:
             for own in self.fits.values()
         ]
         columns = ["log_likelihood", "num_parameters", "aic", "bic"]
-        index = pd.Index(list(self.fits), name="law of the attributes")
+        index = pd.Index(list(self.fits), name="distribution of the attributes")
         frame = pd.DataFrame(rows, index, columns)
         if self.prediction is not None:
             frame[["elpd", "elpd_diff", "diff_se"]] = self.prediction.table[
@@ -128,7 +130,7 @@ class RootComparison:
         first: dict[str, RootTest] = {}
         for test in self.tests:
             first.setdefault(test.small, test)
-        for column in ("large", "ratio", "degrees", "p_value", "law"):
+        for column in ("large", "ratio", "degrees", "p_value", "distribution"):
             frame["against" if column == "large" else column] = [
                 getattr(first[name], column) if name in first else None for name in self.fits
             ]
@@ -151,12 +153,12 @@ class RootComparison:
             elif test.p_value < LEVEL:
                 words.append(
                     f"The {test.small} distribution is rejected against the {test.large} one (p ="
-                    f" {test.p_value:.2g}, {test.law})."
+                    f" {test.p_value:.2g}, {test.distribution})."
                 )
             else:
                 words.append(
                     f"Nothing speaks for the {test.large} distribution beyond the {test.small} one"
-                    f" (p = {test.p_value:.2g}, {test.law})."
+                    f" (p = {test.p_value:.2g}, {test.distribution})."
                 )
         return " ".join(words)
 
@@ -164,7 +166,7 @@ class RootComparison:
 def compare_roots(
     fit: Fit,
     data: Any,
-    roots: Sequence[AttributeLaw] | Mapping[str, AttributeLaw] | None = None,
+    roots: Sequence[AttributeDistribution] | Mapping[str, AttributeDistribution] | None = None,
     num_replicates: int = 99,
     num_folds: int = 0,
     seed: int = 0,
@@ -199,7 +201,10 @@ def compare_roots(
     check_size("compare_roots", "num_replicates", num_replicates, least=0)
     check_size("compare_roots", "num_folds", num_folds, least=0)
     model: Any = fit.model
-    models = {name: replace(model, root=law) for name, law in _named(fit, roots, size).items()}
+    models = {
+        name: replace(model, root=distribution)
+        for name, distribution in _named(fit, roots, size).items()
+    }
     with quiet():
         fits = {name: _refit(fit, model, data, seed) for name, model in models.items()}
     fits = dict(sorted(fits.items(), key=lambda pair: pair[1].num_parameters))
@@ -209,16 +214,16 @@ def compare_roots(
         reason = _why_not_regular(low, high)
         ratio = max(0.0, 2 * (high.log_likelihood - low.log_likelihood))
         degrees = high.num_parameters - low.num_parameters
-        p_value, law, drawn = math.nan, "none", None
+        p_value, distribution, drawn = math.nan, "none", None
         if not reason:
-            p_value, law = float(chi2.sf(ratio, degrees)), "chi-square"
+            p_value, distribution = float(chi2.sf(ratio, degrees)), "chi-square"
         elif num_replicates:
             near = _near(low, high, seed)
             drawn = likelihood_ratio_test(
                 low, high, data, num_replicates, seed=seed, progress=progress, refit=near
             )
-            ratio, p_value, law = drawn.statistic, drawn.p_value, "bootstrap"
-        tests.append(RootTest(small, large, ratio, degrees, p_value, law, reason, drawn))
+            ratio, p_value, distribution = drawn.statistic, drawn.p_value, "bootstrap"
+        tests.append(RootTest(small, large, ratio, degrees, p_value, distribution, reason, drawn))
     return RootComparison(
         fits,
         tuple(tests),
@@ -226,9 +231,9 @@ def compare_roots(
     )
 
 
-def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
+def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeDistribution]:
     """The distributions by name, that of the fit first."""
-    root: AttributeLaw = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
+    root: AttributeDistribution = fit.model.root  # type: ignore[attr-defined]  # attribute_model said what it is
     if roots is None:
         roots = [
             Independent(),
@@ -236,24 +241,24 @@ def _named(fit: Fit, roots: Any, size: int) -> dict[str, AttributeLaw]:
             *([Saturated()] if size <= 10 else []),
         ]
     if isinstance(roots, Mapping):
-        pairs = [(str(name), law) for name, law in roots.items()]
+        pairs = [(str(name), distribution) for name, distribution in roots.items()]
     elif isinstance(roots, Sequence) and not isinstance(roots, str):
-        pairs = [("", law) for law in roots]
+        pairs = [("", distribution) for distribution in roots]
     else:
         raise ValueError(
             "compare_roots: roots must be distributions such as [Independent(), Saturated()],"
             " or distributions by"
             f" name, got {roots!r}"
         )
-    out: dict[str, AttributeLaw] = {}
-    if root not in [law for _, law in pairs]:
+    out: dict[str, AttributeDistribution] = {}
+    if root not in [distribution for _, distribution in pairs]:
         pairs = [("", root), *pairs]
-    for given, law in pairs:
-        if law in out.values():
+    for given, distribution in pairs:
+        if distribution in out.values():
             continue
-        plain = given or NAMES.get(type(law).__name__, type(law).__name__.lower())
+        plain = given or NAMES.get(type(distribution).__name__, type(distribution).__name__.lower())
         taken = sum(name == plain or name.startswith(f"{plain} ") for name in out)
-        out[plain if not taken else f"{plain} {taken + 1}"] = law
+        out[plain if not taken else f"{plain} {taken + 1}"] = distribution
     if len(out) < 2:
         raise ValueError(
             f"compare_roots: at least two different distributions were expected, got"
@@ -268,11 +273,11 @@ def _refit(fit: Fit, model: Any, data: Any, seed: int) -> Fit:
         return fit
     structure = AttributeStructure(model)
     latents = fit.decode_latents(data)[structure.root.latent]
-    law = {name: value[0] for name, value in structure.root.start(latents).items()}
+    root_params = {name: value[0] for name, value in structure.root.start(latents).items()}
     items = _items_under(fit, structure)
     method = fit.method if fit.method is not None else EM()
     tries = (
-        fit_again(model, data, method, init=items | law, seed=seed),
+        fit_again(model, data, method, init=items | root_params, seed=seed),
         fit_again(model, data, method, num_restarts=2, seed=seed),
     )
     return max(tries, key=lambda fit_k: fit_k.objective)
@@ -297,7 +302,7 @@ def _items_under(fit: Fit, structure: AttributeStructure) -> Params:
 
 
 def _pairs(fits: Mapping[str, Fit]) -> list[tuple[str, str]]:
-    """Each law and the larger ones that contain it with none of the others between."""
+    """Each distribution and the larger ones that contain it with none of the others between."""
     within = [
         (small, large)
         for small, large in itertools.permutations(fits, 2)
@@ -380,7 +385,7 @@ def _lifted(small: Fit, large: Fit, seed: int) -> Params:
     root, larger = _root(small), _root(large)
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(1, root.num_latents, GUESSED, generator=generator, dtype=torch.float64)
-    law = {name: small.params[name].unsqueeze(0) for name in root.sites()}
-    latents = root.draw(law, uniform.to(next(iter(law.values()))))[0].mT
+    root_params = {name: small.params[name].unsqueeze(0) for name in root.sites()}
+    latents = root.draw(root_params, uniform.to(next(iter(root_params.values()))))[0].mT
     items = _items_under(small, AttributeStructure(large.model))
     return items | {name: value[0] for name, value in larger.start(latents).items()}

@@ -33,7 +33,7 @@ class AttributeRoot(Root, Protocol):
         ...
 
 
-class AttributeLaw(Protocol):
+class AttributeDistribution(Protocol):
     """Attribute distribution as a user writes it, before the number of attributes is known."""
 
     def root(

@@ -1,5 +1,5 @@
-"""Every law of attributes, at three attributes, against sums over all profiles; what a user writes
-wrongly is named.
+"""Every distribution of attributes, at three attributes, against sums over all profiles; what a
+user writes wrongly is named.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scipy.stats import norm
 from torch import Tensor
 
 from ppl_models import Dag, Hierarchy, HigherOrder, Independent, Saturated
-from ppl_models.descriptions.attribute_law import AttributeRoot
+from ppl_models.descriptions.attribute_distribution import AttributeRoot
 from ppl_models.parts.ascent import ascend
 from ppl_models.parts.distributions import binary_configurations
 
 F64 = torch.float64
-LAWS = {
+DISTRIBUTIONS = {
     "saturated": Saturated(),
     "saturated-prior": Saturated(concentration=2.0),
     "independent": Independent(),
@@ -32,11 +32,11 @@ LAWS = {
     "trait": HigherOrder(),
 }
 ALL = binary_configurations(3)
-every_law = pytest.mark.parametrize("name", LAWS)
+every_distribution = pytest.mark.parametrize("name", DISTRIBUTIONS)
 
 
 def root_of(name: str) -> AttributeRoot:
-    return LAWS[name].root("attributes", 3)  # type: ignore[attr-defined]
+    return DISTRIBUTIONS[name].root("attributes", 3)  # type: ignore[attr-defined]
 
 
 def params_of(root: AttributeRoot, num: int = 2) -> dict[str, Tensor]:
@@ -60,8 +60,8 @@ def density(root: AttributeRoot, params: dict[str, Tensor]) -> Tensor:
     )
 
 
-@every_law
-def test_the_law_is_one(name: str) -> None:
+@every_distribution
+def test_the_distribution_is_one(name: str) -> None:
     root = root_of(name)
     params = params_of(root)
     chances = density(root, params)
@@ -81,8 +81,8 @@ def test_the_law_is_one(name: str) -> None:
                 torch.testing.assert_close(odds[:, 0], with_k / (with_k + without))
 
 
-@every_law
-def test_draws_follow_the_law(name: str) -> None:
+@every_distribution
+def test_draws_follow_the_distribution(name: str) -> None:
     root = root_of(name)
     params = params_of(root)
     expected, size = density(root, params), 20000
@@ -90,10 +90,10 @@ def test_draws_follow_the_law(name: str) -> None:
     bits = root.draw(params, torch.rand(2, 3, size, generator=generator, dtype=F64)).mT
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        law = root.distribution(
+        distribution = root.distribution(
             {site: value.unsqueeze(-2) for site, value in params.items()}
         ).expand(torch.Size([2, size]))
-        others = law.sample()
+        others = distribution.sample()
     for sample in (bits, others):
         shares = (sample.unsqueeze(-2) == ALL).all(-1).to(F64).mean(1)
         assert bool(
@@ -103,7 +103,7 @@ def test_draws_follow_the_law(name: str) -> None:
         )
 
 
-@every_law
+@every_distribution
 def test_the_maximiser_is_the_largest(name: str) -> None:
     """No step along the unconstrained scale raises the expected log-posterior, from exact counts or
     from draws.
@@ -131,8 +131,8 @@ def test_the_maximiser_is_the_largest(name: str) -> None:
     def objective(params: dict[str, Tensor]) -> Tensor:
         places = [int(bits @ torch.tensor([4.0, 2.0, 1.0], dtype=F64)) for bits in allowed]
         prior = sum(
-            law.log_prob(params[site])
-            for site, law in root.priors(torch.zeros((), dtype=F64)).items()
+            distribution.log_prob(params[site])
+            for site, distribution in root.priors(torch.zeros((), dtype=F64)).items()
         )
         return (counts * density(root, params)[:, places].log()).sum(-1) + prior
 
@@ -151,8 +151,8 @@ def test_the_maximiser_is_the_largest(name: str) -> None:
         assert bool((objective(moved) <= top + 1e-9).all())
 
 
-@every_law
-def test_other_names_are_the_same_law(name: str) -> None:
+@every_distribution
+def test_other_names_are_the_same_distribution(name: str) -> None:
     root = root_of(name)
     params = params_of(root)
     table = density(root, params).reshape(2, 2, 2, 2)
@@ -170,7 +170,7 @@ def test_other_names_are_the_same_law(name: str) -> None:
             root.rename(params, torch.tensor([1, 0, 2]), None)
 
 
-@every_law
+@every_distribution
 def test_starts_lie_inside(name: str) -> None:
     root = root_of(name)
     bits = ALL[torch.tensor([0, 0, 1, 4, 5, 7, 7, 2])]

@@ -1,11 +1,11 @@
-"""Laws of the rows of components: categorical rows by their codes as by one-hot vectors."""
+"""Component distributions: categorical rows by their codes as by one-hot vectors."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from inference.base.component_laws.laws import law_of
+from inference.base.component_distributions.dispatch import distribution_of
 from ppl_models import Categorical, Mixture
 from ppl_models.parts import categorical
 
@@ -35,12 +35,12 @@ def test_rows_are_counted_by_codes_as_by_one_hot_vectors(
     found = []
     for many in (1, 1000):
         monkeypatch.setattr(categorical, "MANY_CATEGORIES", many)
-        law = law_of(Mixture(3, Categorical(SIZES), 2).components())
+        distribution = distribution_of(Mixture(3, Categorical(SIZES), 2).components())
         assert (Categorical(SIZES).places(rows.nan_to_num()) is None) == (many == 1000)
         found.append(
             (
-                law.log_densities({"probabilities": table}, rows),
-                law.statistics(rows, share, centre, None),
+                distribution.log_densities({"probabilities": table}, rows),
+                distribution.statistics(rows, share, centre, None),
             )
         )
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)

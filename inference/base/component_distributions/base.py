@@ -25,18 +25,18 @@ class MixtureStatistics:
 
     Args:
         counts: expected rows a component, (R, K).
-        of_law: what the distribution of the components sums up, a record.
+        of_distribution: what the distribution of the components sums up, a record.
         cross: sums of rows' terms by component, (R, K - 1, Q), where the components depend on
             covariates.
     """
 
     counts: Tensor
-    of_law: Any
+    of_distribution: Any
     cross: Tensor | None = None
 
 
 @dataclass(frozen=True)
-class ComponentLaw:
+class ComponentDistribution:
     """Component distribution; one subclass a kind of component.
 
     Parameters stand without the weights, with a leading dim of restarts or without it as a method

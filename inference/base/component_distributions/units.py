@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw
+from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.structure import Problem, Standard, Structure
 from inference.programs.program import Params
 
@@ -17,30 +17,32 @@ STANDARD = (0.0, 1.0)
 AT_ONCE = 2**20  # numbers of the rows
 
 
-def measured(model: Any, law: ComponentLaw, rows: Tensor, weights: Tensor | None = None) -> Any:
+def measured(
+    model: Any, distribution: ComponentDistribution, rows: Tensor, weights: Tensor | None = None
+) -> Any:
     """Set the model's units from rows (N, J) and weights (N,), where it takes any."""
     names = (
         {field.name for field in dataclasses.fields(model)}
         if dataclasses.is_dataclass(model)
         else set()
     )
-    units = law.about.measured(rows, weights) if "units" in names else None
+    units = distribution.about.measured(rows, weights) if "units" in names else None
     return model if units is None else dataclasses.replace(model, units=units)
 
 
 def standard(
-    problem: Problem, law: ComponentLaw, structure: Callable[[Any], Structure]
+    problem: Problem, distribution: ComponentDistribution, structure: Callable[[Any], Structure]
 ) -> Standard | None:
     """Standardise the columns of a problem; None where they have no units or a bound is given.
 
     Args:
         problem: whose data have the items in their last dim, NaN where missing, infinite where
             there is no row.
-        law: of the components or states.
+        distribution: of the components or states.
         structure: of another model of this kind.
     """
-    units = law.about.item_units
-    if law.about.bound is not None or all(unit == STANDARD for unit in units):
+    units = distribution.about.item_units
+    if distribution.about.bound is not None or all(unit == STANDARD for unit in units):
         return None
     centres, widths = (
         torch.tensor(part, dtype=torch.float64, device=problem.data.device)
@@ -70,16 +72,18 @@ def standard(
     often = problem.summed(seen)
 
     def outward(params: Params) -> Params:
-        return _moved(law, params, centres, widths)
+        return _moved(distribution, params, centres, widths)
 
     def inward(params: Params) -> Params:
-        return _moved(law, params, -centres / widths, 1 / widths)
+        return _moved(distribution, params, -centres / widths, 1 / widths)
 
     return Standard(inner, inward, outward, float((often * widths.log()).sum()))
 
 
-def _moved(law: ComponentLaw, params: Params, centres: Tensor, widths: Tensor) -> Params:
-    own = law.moved(
+def _moved(
+    distribution: ComponentDistribution, params: Params, centres: Tensor, widths: Tensor
+) -> Params:
+    own = distribution.moved(
         {
             name: value.double() if value.is_floating_point() else value
             for name, value in params.items()

@@ -19,14 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import (
+from inference.base.component_distributions.base import (
     ends,
     log_diagonal,
     log_two_pi,
     outer_products,
     whitened,
 )
-from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
+from inference.base.component_distributions.normal import (
+    EMPTY,
+    WholeRowDistribution,
+    posterior_precisions,
+)
 from inference.programs.program import Params
 
 HALF_NORMAL = math.sqrt(2 / math.pi)  # mean of |u|
@@ -53,7 +57,7 @@ class SkewStatistics:
     centre: Tensor = field(metadata={"sum": False})
 
 
-class SkewNormalLaw(FullLaw):
+class SkewNormalDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.SkewNormal`."""
 
     site = "locations"

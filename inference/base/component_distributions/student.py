@@ -20,10 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ends, log_diagonal, outer_products, whitened
-from inference.base.component_laws.normal import EMPTY, FullLaw, posterior_precisions
+from inference.base.component_distributions.base import ends, log_diagonal, outer_products, whitened
+from inference.base.component_distributions.normal import (
+    EMPTY,
+    WholeRowDistribution,
+    posterior_precisions,
+)
 from inference.programs.program import Params
-from ppl_models.descriptions.row_laws import FREEDOM
+from ppl_models.descriptions.row_distributions import FREEDOM
 from ppl_models.parts.ascent import climb_logarithms
 
 FIRST_FREEDOM = 10.0  # at a start
@@ -52,7 +56,7 @@ class TStatistics:
     shares: Tensor = field(metadata={"join": -1})
 
 
-class TLaw(FullLaw):
+class TDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.MultivariateT`."""
 
     equation = "Student t(μ_{k}, scale Σ_{k}, ν_{k} degrees of freedom)"

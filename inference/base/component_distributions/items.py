@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_laws.law import ComponentLaw, ends
-from inference.base.component_laws.normal import EMPTY, rests_on
-from inference.base.component_laws.ordinal import maximise_ordinal
+from inference.base.component_distributions.base import ComponentDistribution, ends
+from inference.base.component_distributions.normal import EMPTY, rests_on
+from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.degenerate import listed
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.component_sites import item_law
+from ppl_models.descriptions.component_sites import item_distribution
 from ppl_models.descriptions.units import column_variances
 from ppl_models.parts.categorical import (
     Categorical,
@@ -79,7 +79,7 @@ class ItemStatistics:
     shares: Tensor | None = field(default=None, metadata={"join": -1})
 
 
-class ItemLaw(ComponentLaw):
+class ItemDistribution(ComponentDistribution):
     """Component distributions of items of any response family.
 
     Items with a table of probabilities have one-hot statistics, whose means are these
@@ -264,9 +264,9 @@ class ItemLaw(ComponentLaw):
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
-        return item_law(self.about, self.predictor(params).unsqueeze(-3), dispersion).log_prob(
-            data.unsqueeze(-2)
-        )
+        return item_distribution(
+            self.about, self.predictor(params).unsqueeze(-3), dispersion
+        ).log_prob(data.unsqueeze(-2))
 
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
@@ -582,8 +582,8 @@ class ItemLaw(ComponentLaw):
         weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(
             0, index, responsibilities
         )
-        law = item_law(self.about, self.predictor(params).unsqueeze(-3), None)
-        return Cells(weights.mT, law.log_prob(patterns.unsqueeze(-2)).mT)
+        distribution = item_distribution(self.about, self.predictor(params).unsqueeze(-3), None)
+        return Cells(weights.mT, distribution.log_prob(patterns.unsqueeze(-2)).mT)
 
 
 def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
