@@ -6,18 +6,19 @@ Each row is a job: data, our call and the peer's. ``plain`` is the call that peo
 tolerance. A JSON line holds the seconds of the processor on one thread of both sides (the first
 call on tiny data is not counted), their ratio, what both reached (log-likelihoods are better high,
 divergences, squares and distances low) and the versions of the libraries. ``verdict`` is *same*
-where the two values differ by less than a tenth of a nat or a hundred-thousandth, else *ours
-better* or *ours worse*. A peer that is not installed leaves its row out, with a line that says so.
+where the means over seeds differ by less than a tenth of a nat, a hundred-thousandth or two
+standard errors, else *ours better* or *ours worse*; seconds are the median over seeds. A peer that
+is not installed leaves its row out, with a line that says so.
 
 Peers: scikit-learn, StepMix, hmmlearn, causal-learn; NUTS beside NumPyro's is in
-``nuts_others.py``. ``python benchmarks/peers.py
-[--rows mixture hmm] [--repeats 3]``; with ``--repeats`` the fastest run of each side counts.
+``nuts_others.py``. ``python benchmarks/peers.py [--rows mixture hmm] [--seeds 3]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import re
 import subprocess
 import sys
@@ -68,11 +69,11 @@ MODULES = {  # what a peer's first call would import
 LOG_LIKELIHOOD = "log-likelihood"
 LOWER = ("Kullback-Leibler divergence", "sum of squares", "edges off", "wall seconds")
 NATS, SHARE = 0.1, 1e-5  # two values nearer than that are one optimum
-Side = Callable[[], float]
+Side = Callable[[int], float]  # of a seed
 
 
 class Job(NamedTuple):
-    """One row: the same data, our call and the peer's; each returns what it reached."""
+    """One row: data, our call and the peer's; each takes a seed and returns what it reached."""
 
     name: str
     data: str
@@ -146,18 +147,18 @@ def _reached(result: Any) -> float:
 # Mixtures beside scikit-learn
 
 
-def normal_mixture(k: int, covariance: str, x: np.ndarray, starts: int | None) -> float:
+def normal_mixture(k: int, covariance: str, x: np.ndarray, starts: int | None, seed: int) -> float:
     from sklearn.mixture import GaussianMixture
 
     settings = {} if starts is None else {"n_init": starts, "tol": 1e-7, "max_iter": 2000}
-    peer = GaussianMixture(k, covariance_type=covariance, random_state=0, **settings).fit(x)
+    peer = GaussianMixture(k, covariance_type=covariance, random_state=seed, **settings).fit(x)
     return float(peer.score(x)) * len(x)
 
 
-def ours_of(model: Any, x: Any, starts: int | None) -> float:
+def ours_of(model: Any, x: Any, starts: int | None, seed: int) -> float:
     if starts is None:
-        return _reached(fit(model, x))
-    return _reached(fit(model, x, EM(), num_restarts=starts))
+        return _reached(fit(model, x, seed=seed))
+    return _reached(fit(model, x, EM(), num_restarts=starts, seed=seed))
 
 
 def mixtures() -> Iterator[Job]:
@@ -198,11 +199,16 @@ def _starts(starts: int | None) -> str:
 
 
 def step_mix(
-    k: int, kind: str, x: np.ndarray, starts: int | None, covariates: np.ndarray | None = None
+    k: int,
+    kind: str,
+    starts: int | None,
+    x: np.ndarray,
+    covariates: np.ndarray | None,
+    seed: int,
 ) -> float:
     from stepmix.stepmix import StepMix
 
-    settings: dict[str, Any] = {"verbose": 0, "progress_bar": 0, "random_state": 0}
+    settings: dict[str, Any] = {"verbose": 0, "progress_bar": 0, "random_state": seed}
     if starts is not None:
         settings |= {"n_init": starts, "abs_tol": 1e-7, "max_iter": 5000}
     if covariates is not None:
@@ -233,7 +239,7 @@ def latent_classes() -> Iterator[Job]:
                 "stepmix",
                 LOG_LIKELIHOOD,
                 partial(ours_of, Mixture(k, response, num_items), x, starts),
-                partial(step_mix, k, kind, x, starts),
+                partial(step_mix, k, kind, starts, x, None),
             )
     flat = (np.random.default_rng(9).random((300, 4)) < 0.5).astype(float)
     yield Job(
@@ -242,7 +248,7 @@ def latent_classes() -> Iterator[Job]:
         "stepmix",
         LOG_LIKELIHOOD,
         partial(ours_of, Mixture(2, Bernoulli(), 4), flat, None),
-        partial(step_mix, 2, "binary", flat, None),
+        partial(step_mix, 2, "binary", None, flat, None),
     )
     rng = np.random.default_rng(5)
     z = rng.normal(size=(1000, 2))
@@ -257,7 +263,7 @@ def latent_classes() -> Iterator[Job]:
         "stepmix",
         LOG_LIKELIHOOD,
         partial(ours_of, model, frame, None),
-        partial(step_mix, 3, "binary", x, 10, z),
+        partial(step_mix, 3, "binary", 10, x, z),
     )
 
 
@@ -270,7 +276,7 @@ def _softmax(values: np.ndarray) -> np.ndarray:
 
 
 def hmm(
-    kind: str, k: int, x: np.ndarray, starts: int | None, covariance: str | None = None
+    kind: str, k: int, x: np.ndarray, starts: int | None, covariance: str | None, seed: int
 ) -> float:
     from hmmlearn.hmm import CategoricalHMM, GaussianHMM, PoissonHMM
 
@@ -281,8 +287,8 @@ def hmm(
     rows = rows if kind == "normal" else rows.astype(int)
     lengths = [x.shape[1]] * x.shape[0]
     best = -np.inf
-    for seed in range(starts or 1):
-        peer = make(k, random_state=seed, **settings).fit(rows, lengths)
+    for start in range(starts or 1):
+        peer = make(k, random_state=100 * seed + start, **settings).fit(rows, lengths)
         best = max(best, float(peer.score(rows, lengths)))
     return best
 
@@ -363,12 +369,12 @@ def factorizations() -> Iterator[Job]:
     ):
         counts = sparse.csr_array(x)
 
-        def ours(x: Any = x, k: int = k, counts: Any = counts) -> float:
+        def ours(seed: int, x: Any = x, k: int = k, counts: Any = counts) -> float:
             model = PoissonFactorization(x.shape[1], k)
-            return divergence(counts, *_local(fit(model, x)))
+            return divergence(counts, *_local(fit(model, x, seed=seed)))
 
-        def theirs(x: Any = x, k: int = k, counts: Any = counts) -> float:
-            peer = NMF(k, solver="mu", beta_loss="kullback-leibler", random_state=0)
+        def theirs(seed: int, x: Any = x, k: int = k, counts: Any = counts) -> float:
+            peer = NMF(k, solver="mu", beta_loss="kullback-leibler", random_state=seed)
             return divergence(counts, peer.fit_transform(x), peer.components_)
 
         yield Job(f"Poisson factorization, {k}, plain", name, "sklearn", LOWER[0], ours, theirs)
@@ -377,11 +383,12 @@ def factorizations() -> Iterator[Job]:
     def squares(z: np.ndarray, phi: np.ndarray) -> float:
         return float(((digits - z @ phi) ** 2).sum())
 
-    def nonnegative() -> float:
-        return squares(*_local(fit(GaussianFactorization(64, 10, nonnegative=True), digits)))
+    def nonnegative(seed: int) -> float:
+        model = GaussianFactorization(64, 10, nonnegative=True)
+        return squares(*_local(fit(model, digits, seed=seed)))
 
-    def descent() -> float:
-        peer = NMF(10)
+    def descent(seed: int) -> float:
+        peer = NMF(10, random_state=seed)
         return squares(peer.fit_transform(digits), peer.components_)
 
     yield Job(
@@ -395,8 +402,8 @@ def factorizations() -> Iterator[Job]:
     noisy = digits + rng.normal(0, 0.5, digits.shape)
     for x, k, name in ((table("breast_cancer"), 4, "breast"), (noisy, 8, "digits and noise")):
 
-        def analysed(x: np.ndarray = x, k: int = k) -> float:
-            return float(PeerAnalysis(k).fit(x).score(x)) * len(x)
+        def analysed(seed: int, x: np.ndarray = x, k: int = k) -> float:
+            return float(PeerAnalysis(k, random_state=seed).fit(x).score(x)) * len(x)
 
         yield Job(
             f"factor analysis, {k}, plain",
@@ -425,17 +432,17 @@ def sparse_coding() -> Iterator[Job]:
         unit = dictionary / np.linalg.norm(dictionary, axis=0).clip(1e-12)
         return float((np.max(columns.T @ unit, 1) < 0.99).sum())
 
-    def ours() -> float:
-        return missed(fit(SparseCoding(20, 30, 3), x).params["dictionary"].numpy())
+    def ours(seed: int) -> float:
+        return missed(fit(SparseCoding(20, 30, 3), x, seed=seed).params["dictionary"].numpy())
 
-    def theirs() -> float:
+    def theirs(seed: int) -> float:
         peer = DictionaryLearning(
             30,
             fit_algorithm="cd",
             transform_algorithm="lasso_cd",
             positive_code=True,
             alpha=0.1,
-            random_state=0,
+            random_state=seed,
         )
         return missed(peer.fit(x).components_.T)
 
@@ -452,7 +459,7 @@ def sparse_coding() -> Iterator[Job]:
 # Attributes, graphs of causes, numbers of components
 
 
-def dina(x: np.ndarray, q: np.ndarray) -> float:
+def dina(x: np.ndarray, q: np.ndarray, seed: int) -> float:
     """DINA by EM as a textbook writes it, from slips and guesses of .2."""
     num_attributes = q.shape[1]
     profiles = (np.arange(2**num_attributes)[:, None] >> np.arange(num_attributes)) & 1
@@ -501,14 +508,14 @@ def attributes() -> Iterator[Job]:
             parents = rows[:, rng.choice(j, min(j, 2), replace=False)] if j else rows[:, :0]
             rows[:, j] = rng.random(2000) < 0.2 + 0.3 * parents.sum(1)
 
-        def ours(rows: np.ndarray = rows, size: int = size) -> float:
+        def ours(seed: int, rows: np.ndarray = rows, size: int = size) -> float:
             cells = np.bincount(rows @ (1 << np.arange(size)[::-1]), minlength=2**size)
             shares = cells / len(rows)
             score = BDeu(edge_penalty=np.log(max(size - 2, 1)))
             graph = GES(turning=False).best(shares, float(len(rows)), score).graph
             return float(((graph.matrix + graph.matrix.T) > 0).sum() // 2)
 
-        def theirs(rows: np.ndarray = rows) -> float:
+        def theirs(seed: int, rows: np.ndarray = rows) -> float:
             from causallearn.search.ScoreBased.GES import ges
 
             matrix = ges(rows, "local_score_BDeu")["G"].graph
@@ -533,12 +540,12 @@ def numbers() -> Iterator[Job]:
         ("iris 150 x 4", table("iris")),
     ):
 
-        def ours(x: np.ndarray = x) -> float:
+        def ours(seed: int, x: np.ndarray = x) -> float:
             model = Mixture(2, MultivariateNormal(), x.shape[1])
-            return float(select(model, x, range(1, 7), criterion="bic").chosen)
+            return float(select(model, x, range(1, 7), criterion="bic", seed=seed).chosen)
 
-        def theirs(x: np.ndarray = x) -> float:
-            fits = [GaussianMixture(k, n_init=10, random_state=0).fit(x) for k in range(1, 7)]
+        def theirs(seed: int, x: np.ndarray = x) -> float:
+            fits = [GaussianMixture(k, n_init=10, random_state=seed).fit(x) for k in range(1, 7)]
             return 1.0 + int(np.argmin([found.bic(x) for found in fits]))
 
         yield Job(
@@ -566,7 +573,7 @@ def first_answers() -> Iterator[Job]:
     """A new process: import and the fit of 300 rows."""
     draw = "import numpy as np; x = np.random.default_rng(2).normal(size=(300, 4));"
 
-    def seconds(side: str) -> float:
+    def seconds(side: str, seed: int) -> float:
         began = time.perf_counter()
         subprocess.run(  # noqa: S603
             [sys.executable, "-W", "ignore", "-c", draw + FRESH[side]], check=True
@@ -595,14 +602,14 @@ GROUPS: dict[str, Callable[[], Iterator[Job]]] = {
 }
 
 
-def _timed(side: Side, repeats: int) -> tuple[float, float]:
-    """What a side reached, and the seconds of its fastest run."""
-    best, value = np.inf, np.nan
-    for _ in range(repeats):
+def _timed(side: Side, num_seeds: int) -> tuple[np.ndarray, float]:
+    """What a side reached by seed, and the median of its seconds."""
+    values, spent = [], []
+    for seed in range(num_seeds):
         began = time.process_time()
-        value = side()
-        best = min(best, time.process_time() - began)
-    return value, best
+        values.append(side(seed))
+        spent.append(time.process_time() - began)
+    return np.array(values), float(np.median(spent))
 
 
 def _version(package: str) -> str | None:
@@ -612,13 +619,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _verdict(measure: str, ours: float, theirs: float) -> str:
-    if abs(ours - theirs) <= max(NATS, SHARE * abs(theirs)):
+def _verdict(measure: str, ours: np.ndarray, theirs: np.ndarray) -> str:
+    gap = float(ours.mean() - theirs.mean())
+    noise = 2 * math.sqrt((ours.var() + theirs.var()) / max(len(ours) - 1, 1))
+    if abs(gap) <= max(NATS, SHARE * abs(float(theirs.mean())), noise):
         return "same"
     if measure in ("edges", "number chosen"):
         return "other"
-    is_better = (ours > theirs) == (measure == LOG_LIKELIHOOD)
-    return "ours better" if is_better else "ours worse"
+    return "ours better" if (gap > 0) == (measure == LOG_LIKELIHOOD) else "ours worse"
 
 
 def measure(args: argparse.Namespace) -> Lines:
@@ -635,10 +643,10 @@ def measure(args: argparse.Namespace) -> Lines:
             except ImportError as absent:
                 yield {"group": group, "job": job.name, "skipped": str(absent)}
                 continue
-            theirs, their_seconds = _timed(job.theirs, args.repeats)
-            ours, our_seconds = _timed(job.ours, args.repeats)
+            theirs, their_seconds = _timed(job.theirs, args.seeds)
+            ours, our_seconds = _timed(job.ours, args.seeds)
             if job.measure == LOWER[3]:
-                our_seconds, their_seconds = ours, theirs
+                our_seconds, their_seconds = float(np.median(ours)), float(np.median(theirs))
             yield {
                 "group": group,
                 "job": job.name,
@@ -646,8 +654,11 @@ def measure(args: argparse.Namespace) -> Lines:
                 "peer": PACKAGES.get(job.peer, job.peer),
                 "peer_version": _version(job.peer),
                 "measure": job.measure,
-                "ours": round(ours, 3),
-                "theirs": round(theirs, 3),
+                "ours": round(float(ours.mean()), 3),
+                "theirs": round(float(theirs.mean()), 3),
+                "ours_sd": round(float(ours.std()), 3),
+                "theirs_sd": round(float(theirs.std()), 3),
+                "seeds": args.seeds,
                 "verdict": _verdict(job.measure, ours, theirs),
                 "ours_s": round(our_seconds, 3),
                 "theirs_s": round(their_seconds, 3),
@@ -662,8 +673,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--rows", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups of jobs"
     )
     parser.add_argument("--only", metavar="PATTERN", help="jobs whose name and data match")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of each side")
-    run(parser, measure, argv, quick={"only": "150 x 4|118 x 7|10 x 50"})
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="of both sides")
+    run(parser, measure, argv, quick={"only": "150 x 4|118 x 7|10 x 50", "seeds": 1})
 
 
 if __name__ == "__main__":

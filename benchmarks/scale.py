@@ -6,8 +6,8 @@ Four measurements, each in processes of its own:
   resident memory beside the floor (the library imported and a fit of 20,000 rows in memory done,
   from as many of which every fit of blocks starts) and the size of a block in double precision.
   ``in memory`` is the same with the rows loaded, beside the size of the rows in double precision,
-  for an encoder, one whose rows have gaps, mixtures of Bernoulli and of normal items, and factor
-  analysis.
+  for an encoder, one whose rows have gaps, mixtures of Bernoulli, of normal items and with full
+  covariances, and factor analysis; ``--plain`` names no method.
 - ``parquet``: the same from a parquet file with row groups of the usual size.
 - ``processes``: for each family the objective and parameters of one, two and three processes from
   one start, bytes of the largest message of an iteration, and seconds of an iteration, of a long
@@ -93,6 +93,7 @@ IN_MEMORY = {
     "DeepDiscreteEncoder, with gaps": made_with_gaps,
     "Mixture of Bernoulli, 3": made,
     "Mixture of Normal, 3": made_numbers,
+    "Mixture of MultivariateNormal, 3": made_numbers,
     "FactorAnalysis, 2": made_numbers,
 }
 WRITERS = {".npy": write_npy, ".parquet": write_parquet}
@@ -113,16 +114,24 @@ def one_fit(order: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(order["threads"] or 1)
     warnings.simplefilter("ignore")
     from inference import EM, RowBlocks, fit
-    from ppl_models import Bernoulli, DeepDiscreteEncoder, FactorAnalysis, Mixture, Normal
+    from ppl_models import (
+        Bernoulli,
+        DeepDiscreteEncoder,
+        FactorAnalysis,
+        Mixture,
+        MultivariateNormal,
+        Normal,
+    )
 
     path, items, family = Path(order["path"]), order["items"], order["family"]
     models = {
         "Mixture of Bernoulli, 3": Mixture(3, Bernoulli(), items),
         "Mixture of Normal, 3": Mixture(3, Normal(), items),
+        "Mixture of MultivariateNormal, 3": Mixture(3, MultivariateNormal(), items),
         "FactorAnalysis, 2": FactorAnalysis(items, 2),
     }
     model = models.get(family, DeepDiscreteEncoder(items, (6, 2), penalty=None))
-    method = EM(max_iterations=order["iterations"])
+    method = None if order["plain"] else EM(max_iterations=order["iterations"])
     small = path.with_name(f"small{path.suffix}")
     WRITERS[path.suffix](small, 100, items)
     fit(model, IN_MEMORY[family](20_000, items, 0), method)
@@ -154,7 +163,11 @@ def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     npy, parquet = folder / "rows.npy", folder / "rows.parquet"
     cases = [
         ("memory map", "DeepDiscreteEncoder", npy, args.rows, args.items),
-        *(("in memory", family, npy, args.rows, args.items) for family in IN_MEMORY),
+        *(
+            ("in memory", family, npy, args.rows, args.items)
+            for family in IN_MEMORY
+            if family.startswith(tuple(args.families or [""]))
+        ),
     ]
     if args.parquet_rows:
         cases.append(
@@ -174,6 +187,7 @@ def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
                 "path": str(path),
                 "items": items,
                 "iterations": args.iterations,
+                "plain": args.plain,
                 "in_memory": in_memory,
                 "threads": args.threads,
                 "family": family,
@@ -188,6 +202,7 @@ def memory(args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
         yield {
             "what": what,
             "family": family,
+            "plain": args.plain,
             "rows": rows,
             "items": items,
             **found,
@@ -385,13 +400,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--parquet-items", type=int, default=18)
     parser.add_argument("--block-rows", type=int, default=BLOCK, help="rows held at a time")
     parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument(
+        "--plain", action="store_true", help="fit(model, rows) with no method, its search and all"
+    )
     parser.add_argument("--shared-rows", type=int, default=1_000_000)
     parser.add_argument(
         "--families",
         nargs="+",
         metavar="NAME",
         default=[],
-        help="of the processes, by the beginnings of their names; all if not said",
+        help="in memory and of the processes, by the beginnings of their names; all if not said",
     )
     parser.add_argument("--shared-iterations", type=int, default=20)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 3])

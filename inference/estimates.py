@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,7 +17,13 @@ from torch import Tensor
 
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unlisted_sites
-from inference.fitting.columns import Names, checked_as_fitted, dims_of, labels_of
+from inference.fitting.columns import (
+    Names,
+    Variable,
+    checked_as_fitted,
+    sites_of,
+    variables_of,
+)
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import (
     MOST_BITS,
@@ -200,31 +206,50 @@ def estimates_of(
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
+    variables = {site: [variable] for site, variable in sites_of(fit, names).items()}
+    return _estimates(fit, variables, data, level, always)
+
+
+def _estimates(
+    fit: FitRecord,
+    variables: Mapping[str, Sequence[Variable]],
+    data: Any,
+    level: float,
+    always: bool,
+) -> EstimateTable:
+    """Return the table of :func:`estimates_of`, of functions of each site."""
     if not is_number(level) or not 0 < level < 1:
         raise ValueError(f"estimates_of: level must lie in (0, 1), got {level!r}")
+    unlisted = unlisted_sites(fit.structure)[0]
+    listed = [each for site, known in variables.items() if site not in unlisted for each in known]
     if data is not None:
         data = rows_of_fit(fit, data)
         if not isinstance(data, RowBlocks):
             checked(fit.model, data)
     if fit.draws is not None:
         ends = [(1 - level) / 2, (1 + level) / 2]
-        flat = {name: value.detach().double().flatten(0, 1) for name, value in fit.draws.items()}
-        means, spread = (
-            {n: v.mean(0) for n, v in flat.items()},
-            {n: v.std(0) for n, v in flat.items()},
-        )
-        quantiles = {
-            n: tuple(torch.from_numpy(np.quantile(v.cpu().numpy(), ends, axis=0)))
-            for n, v in flat.items()
-        }  # torch's stops at 2^24 numbers
-        return EstimateTable(
-            _rows(fit, names, means, spread, quantiles), level, "posterior draws", ""
-        )
-    errors, limits, note, is_flat, rest = _standard_errors(fit, data, level, always)
+        rows: list[Estimate] = []
+        for each in listed:
+            draws = each.of(fit.draws[each.site].detach().double().flatten(0, 1))
+            limits = np.quantile(draws.cpu().numpy(), ends, axis=0)  # torch's stops at 2^24
+            rows += _rows(each, draws.mean(0), draws.std(0), *map(torch.as_tensor, limits))
+        return EstimateTable(tuple(rows), level, "posterior draws", "")
+    errors, limits_of, note, is_flat, rest = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
-    return EstimateTable(
-        _rows(fit, names, fit.params, errors, limits), level, source, note, is_flat, rest
-    )
+    rows = []
+    for each in listed:
+        value = fit.params[each.site].detach().double().requires_grad_()
+        estimate = each.of(value)
+        columns = [estimate.detach()]
+        if each.site in errors:
+            (slope,) = torch.autograd.grad(estimate.sum(), value)
+            error, *limits = (errors[each.site], *limits_of[each.site])
+            columns += [
+                each.taken(slope.abs() * error),
+                *(each.of(limit.double()) for limit in limits),
+            ]
+        rows += _rows(each, *columns)
+    return EstimateTable(tuple(rows), level, source, note, is_flat, rest)
 
 
 def summary_of(
@@ -236,7 +261,9 @@ def summary_of(
 ) -> Summary:
     """Return the estimates as a frame: a line for each number, by its name.
 
-    Shown rounded, kept whole.
+    Means, variances, probabilities and rates of components and states have these names, worked out
+    from the sites; their errors are those of the sites times the slope, and the ends of their
+    intervals are functions of the sites' ends. Shown rounded, kept whole.
 
     Columns: ``estimate``; ``error``, its standard error, or the standard deviation of the draws;
     ``low`` and ``high``, the ends of the interval; and ``interval``, where that comes from, or why
@@ -256,7 +283,11 @@ def summary_of(
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
-    table = estimates_of(fit, data, level, names, always)
+    known = {
+        site: [each for each in variables if each.is_increasing]
+        for site, variables in variables_of(fit, names).items()
+    }
+    table = _estimates(fit, known, data, level, always)
     if data is not None and checks_data(fit.model) and _num_rows(fit, data) != fit.num_rows:
         raise ValueError(
             f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its"
@@ -294,7 +325,13 @@ def summary_of(
         "level": level,
         "source": table.source,
         "note": note,
-        "entries": _entries(fit, table.sites),
+        "entries": ", ".join(
+            f"{each.name}[{', '.join(each.dims)}]"
+            for site, variables in known.items()
+            if getattr(fit.model, "site_dims", {}).get(site)
+            for each in variables
+            if each.name in table.sites
+        ),
     }
     return frame
 
@@ -304,16 +341,6 @@ def _num_rows(fit: FitRecord, data: Any) -> int:
         len(data)
         if isinstance(data, RowBlocks)
         else len(first_tensor(checked_as_fitted(fit, data)[0]))
-    )
-
-
-def _entries(fit: FitRecord, sites: tuple[str, ...]) -> str:
-    """Return the dims in the brackets of the names, such as ``weights[component]``."""
-    declared = getattr(fit.model, "site_dims", {})
-    return ", ".join(
-        f"{site}[{', '.join(dims_of(fit, site, fit.params[site].shape))}]"
-        for site in sites
-        if declared.get(site)
     )
 
 
@@ -377,24 +404,10 @@ def _standard_errors(
     return {}, {}, reason, False, rest
 
 
-def _rows(
-    fit: FitRecord,
-    names: Names | None,
-    values: Mapping[str, Tensor],
-    errors: Mapping[str, Tensor],
-    limits: Limits,
-) -> tuple[Estimate, ...]:
-    out = []
-    unlisted = unlisted_sites(fit.structure)[0]
-    for site, value in values.items():
-        if site in unlisted:
-            continue
-        labels = [
-            labels_of(fit, dim, size, names)
-            for dim, size in zip(dims_of(fit, site, value.shape), value.shape, strict=True)
-        ]
-        columns = [value, *([errors[site], *limits[site]] if site in errors else [])]
-        numbers = [column.detach().double().cpu().ravel().tolist() for column in columns]
-        for entry, *row in zip(itertools.product(*labels), *numbers, strict=True):
-            out.append(Estimate(site, tuple(map(str, entry)), *row))
-    return tuple(out)
+def _rows(variable: Variable, *columns: Tensor) -> list[Estimate]:
+    """Return the entries of a variable: value, and error, low and high where there are any."""
+    numbers = [column.detach().double().cpu().ravel().tolist() for column in columns]
+    return [
+        Estimate(variable.name, tuple(map(str, entry)), *row)
+        for entry, *row in zip(itertools.product(*variable.labels), *numbers, strict=True)
+    ]

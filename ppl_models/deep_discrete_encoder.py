@@ -535,10 +535,13 @@ def _anywhere(layer: GeneralizedLinearLayer, zero: Tensor) -> Any:
     shape = torch.Size([layer.num_children, layer.num_features])
     effect = None if layer.prior is None else zero.new_tensor(layer.prior.effect)
     if effect is not None and layer.terms is not None and layer.graph is not None:
-        graph = layer.graph.to(zero.device)
-        if layer.curved:
-            return CurvedLoadings(graph, layer.spread(zero), effect, layer.curved)
-        return ProductEffects(graph, layer.spread(zero), effect)
+        name = "prior of loadings", zero.dtype, zero.device
+        if name not in layer.memory:  # each step of EM asks for it
+            given = layer.graph.to(zero.device), layer.spread(zero), effect
+            layer.memory[name] = (
+                CurvedLoadings(*given, layer.curved) if layer.curved else ProductEffects(*given)
+            )
+        return layer.memory[name]
     width: float | Tensor = layer.bound
     if effect is not None:
         width = effect.unsqueeze(-1).expand(shape)

@@ -54,8 +54,8 @@ def test_errors_are_asked_for(fitted) -> None:
     assert set(plain["interval"]) == {"needs the data"}
     full = fitted.summary(people(), level=0.9)
     found = standard_errors(fitted, people())
-    assert full.loc["predictors[1, y]", "estimate"] == float(fitted.params["predictors"][1, 1])
-    assert full.loc["predictors[1, y]", "error"] == pytest.approx(
+    assert full.loc["mean[1, y]", "estimate"] == float(fitted.params["predictors"][1, 1])
+    assert full.loc["mean[1, y]", "error"] == pytest.approx(
         float(found.standard_errors["predictors"][1, 1])
     )
     low, high = found.intervals(0.9)["weights"]
@@ -67,7 +67,7 @@ def test_errors_are_asked_for(fitted) -> None:
         "level": 0.9,
         "source": "standard errors from the curvature of the log-likelihood",
         "note": "",
-        "entries": "weights[component], predictors[component, item], dispersion[component, item]",
+        "entries": "weights[component], mean[component, item], variance[component, item]",
     }
 
 
@@ -76,10 +76,7 @@ def test_it_is_shown_in_few_digits_and_kept_in_all(fitted) -> None:
     full = fitted.summary(people())
     first, *_, last = repr(full).splitlines()
     assert first.split() == COLUMNS
-    assert (
-        last
-        == "Entries: weights[component], predictors[component, item], dispersion[component, item]."
-    )
+    assert last == "Entries: weights[component], mean[component, item], variance[component, item]."
     value, error = full.loc["weights[0]", ["estimate", "error"]]
     assert f"{value:.3f}  {error:.3f}" in repr(full)
     assert f"<td>{value:.3f}</td>" in full._repr_html_()
@@ -100,7 +97,7 @@ def test_it_is_shown_in_few_digits_and_kept_in_all(fitted) -> None:
 
 
 def test_names_are_the_user_s(fitted) -> None:
-    assert "predictors[tall, x]" in fitted.summary(names={"component": ["short", "tall"]}).index
+    assert "mean[tall, x]" in fitted.summary(names={"component": ["short", "tall"]}).index
 
 
 def test_draws_have_their_own_intervals() -> None:
@@ -109,7 +106,7 @@ def test_draws_have_their_own_intervals() -> None:
     )
     frame = drawn.summary()
     values = drawn.draws["predictors"][..., 0, 1].numpy().ravel()
-    line = frame.loc["predictors[0, y]"]
+    line = frame.loc["mean[0, y]"]
     assert line["estimate"] == pytest.approx(values.mean())
     assert line["error"] == pytest.approx(values.std(ddof=1))
     assert [line["low"], line["high"]] == pytest.approx(

@@ -137,14 +137,14 @@ def _renamed(
     out = {name: value.clone() for name, value in params.items()}
     size = permutations.shape[1]
     for i, code in enumerate(distinct):
-        own = (which == i).nonzero().ravel()
-        if not differs[own[0]]:
+        members = (which == i).nonzero().ravel()
+        if not differs[members[0]]:
             continue
         device = next(iter(params.values())).device
-        part = {name: value[own] for name, value in params.items()}
+        part = {name: value[members] for name, value in params.items()}
         renamed = label.rename(part, code[:size].to(device), code[size:].bool().to(device))
         for name, value in renamed.items():
-            out[name][own] = value
+            out[name][members] = value
     return out
 
 

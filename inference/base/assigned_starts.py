@@ -73,15 +73,17 @@ def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | Non
         share: (N, K); which: of them; statistic: of the rows, (N, S); mask: which of its entries
             are there, None for all.
     """
-    own = share[:, which : which + 1]
-    seen = own if mask is None else own * mask
+    share_k = share[:, which : which + 1]
+    seen = share_k if mask is None else share_k * mask
     mean = (statistic * seen).sum(0) / seen.sum(0).clamp(min=1e-12)
     x = (statistic - mean) * (1.0 if mask is None else mask)
-    x = x / ((x.square() * own).sum(0) / own.sum()).sqrt().clamp(min=1e-12)
-    axis = torch.linalg.eigh((x * own).mT @ x).eigenvectors[:, -1]
+    x = x / ((x.square() * share_k).sum(0) / share_k.sum()).sqrt().clamp(min=1e-12)
+    axis = torch.linalg.eigh((x * share_k).mT @ x).eigenvectors[:, -1]
     side = (x @ axis).unsqueeze(-1)
     half = torch.where(side > 0, 0.9, 0.1).to(share)  # about the component's own mean
-    return torch.cat([share[:, :which], own * half, own * (1 - half), share[:, which + 1 :]], 1)
+    return torch.cat(
+        [share[:, :which], share_k * half, share_k * (1 - half), share[:, which + 1 :]], 1
+    )
 
 
 def assigned_start(problem: Problem, num_starts: int) -> Params | None:
@@ -126,8 +128,8 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     def joint(params: Params) -> Tensor:
         return program.log_joint(params, {site.name: z})
 
-    found = maximise_free(program, joint, start, NUM_STEPS)
+    optimum = maximise_free(program, joint, start, NUM_STEPS)
     sound = torch.stack(
-        [value.isfinite().reshape(num_starts, -1).all(-1) for value in found.values()]
+        [value.isfinite().reshape(num_starts, -1).all(-1) for value in optimum.values()]
     ).all()
-    return found if bool(sound) else None
+    return optimum if bool(sound) else None

@@ -88,12 +88,12 @@ def _error_number(error: BaseException) -> int | None:
     """System error number (errno) behind another error; None for none."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    found = (
+    match = (
         re.search(r"os error (\d+)|errno\W+(\d+)", str(error))
         if isinstance(error, Exception)
         else None
     )
-    return int(found[1] or found[2]) if found else None
+    return int(match[1] or match[2]) if match else None
 
 
 def write_whole(path: Path, content: str) -> None:

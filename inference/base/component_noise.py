@@ -145,12 +145,12 @@ def negative_binomial_scores(
     mean = np.maximum(mean, 0.0)
 
     def at_most(k: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
-        found: np.ndarray = betainc(size, k + 1, 1 - mean / (mean + size))
-        return found
+        probability: np.ndarray = betainc(size, k + 1, 1 - mean / (mean + size))
+        return probability
 
     def above(k: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
-        found: np.ndarray = betainc(k + 1, size, mean / (mean + size))
-        return found
+        probability: np.ndarray = betainc(k + 1, size, mean / (mean + size))
+        return probability
 
     return _scores(y, at_most, above, (mean, np.broadcast_to(size, mean.shape)), rng)
 
@@ -174,8 +174,8 @@ def _scores(
     )  # beyond: ranked at random, not tied
     out, upper = np.empty(y.shape), y > tail_params[0]
     for inside, tail, sign in ((~upper, at_most, 1.0), (upper, above, -1.0)):
-        count, own = y[inside], [param[inside] for param in tail_params]
-        here, before = tail(count, *own), tail(np.maximum(count - 1, 0), *own)
+        count, params = y[inside], [param[inside] for param in tail_params]
+        here, before = tail(count, *params), tail(np.maximum(count - 1, 0), *params)
         before = np.where(count > 0, before, 0.5 - 0.5 * sign)
         low, high = (before, here) if sign > 0 else (here, before)
         out[inside] = sign * ndtri(

@@ -35,8 +35,8 @@ def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
         probabilities, weights: as :func:`shared_values`.
     """
     r = probabilities.detach().double().cpu()
-    often = r if weights is None else r * weights.double().cpu().unsqueeze(-1)
-    return torch.cat([often.sum(0).unsqueeze(-1), often.mT @ r.clamp(min=1e-300).log()], -1)
+    weighted = r if weights is None else r * weights.double().cpu().unsqueeze(-1)
+    return torch.cat([weighted.sum(0).unsqueeze(-1), weighted.mT @ r.clamp(min=1e-300).log()], -1)
 
 
 def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
@@ -57,8 +57,8 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
         for k in (~used).nonzero().ravel().tolist()
     ]
     inner = products / counts.clamp(min=1e-300).unsqueeze(-1)  # (K, K)
-    own = inner.diagonal()
-    divergence = own[:, None] + own - inner - inner.mT
+    diagonal = inner.diagonal()
+    divergence = diagonal[:, None] + diagonal - inner - inner.mT
     same = (divergence < COPIES) & used & used[:, None]
     groups: list[list[int]] = []
     for k in used.nonzero().ravel().tolist():
@@ -80,13 +80,13 @@ def listed(words: Sequence[str]) -> str:
 
 
 def useless_values(
-    program: Program, params: Params, num_rows: int, often: float = 1.0
+    program: Program, params: Params, num_rows: int, weight: float = 1.0
 ) -> tuple[str, ...]:
     """Unused and indistinguishable values of a categorical latent, in words.
 
     Args:
         program: on its rows; params: by site name, without leading dims.
-        num_rows: rows it is run on; often: how many rows each of them stands for.
+        num_rows: rows it is run on; weight: how many rows each of them stands for.
     """
     sites = [site for site in program.sites if site.kind == "latent"]
     if any(
@@ -107,7 +107,7 @@ def useless_values(
         return ()
     with torch.no_grad():
         marginals = program.latent_marginals(params)
-    weights = None if often == 1.0 else torch.full((num_rows,), often, dtype=torch.float64)
+    weights = None if weight == 1.0 else torch.full((num_rows,), weight, dtype=torch.float64)
     return tuple(
         words
         for name in names

@@ -234,9 +234,9 @@ class _Digest:
         """Digest the class of a container, and what a subclass holds beside the items."""
         if type(value) not in (dict, list):
             self.add(type(value), f"{where}: its class")
-            own = getattr(value, "__dict__", {})
-            if own:
-                self._dict(own, where)
+            attributes = getattr(value, "__dict__", {})
+            if attributes:
+                self._dict(attributes, where)
 
     def _object(self, value: Any, where: str) -> None:
         kind: Any = type(value)
@@ -302,9 +302,9 @@ class _Digest:
                 self.word("empty")
             else:
                 self.add(content, f"{where}: its variable {name!r}")
-        own = {name: part for name, part in value.__dict__.items() if name != "__wrapped__"}
-        if own and not installed:
-            self._dict(own, where)
+        attributes = {name: part for name, part in value.__dict__.items() if name != "__wrapped__"}
+        if attributes and not installed:
+            self._dict(attributes, where)
 
     def _code(self, code: types.CodeType, where: str) -> None:
         self.word(

@@ -77,16 +77,16 @@ def rank_restarts(
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
     """Faults of the solution of each restart; see ``Structure.degenerate``."""
     num = len(next(iter(params.values())))
-    found = []
+    faults = []
     for r in range(num):
-        own = {name: value[r] for name, value in params.items()}
-        finite = all(bool(value.isfinite().all()) for value in own.values())
-        found.append(
-            problem.structure.degenerate(problem, problem.structure.canonical(own))
+        params_r = {name: value[r] for name, value in params.items()}
+        finite = all(bool(value.isfinite().all()) for value in params_r.values())
+        faults.append(
+            problem.structure.degenerate(problem, problem.structure.canonical(params_r))
             if finite
             else ("not finite",)
         )
-    return tuple(found)
+    return tuple(faults)
 
 
 def distinct_optima(
@@ -98,7 +98,7 @@ def distinct_optima(
     """
     sites = problem.structure.local_sites
     params = {name: value.detach() for name, value in params.items() if name not in sites}
-    found, relative = torch.full((len(objective),), -1), _relative(params)
+    numbers, relative = torch.full((len(objective),), -1), _relative(params)
     heads: list[int] = []
     midpoints = 0 if sites else MOST_MIDPOINTS
     for r in objective.argsort(descending=True, stable=True).tolist():
@@ -108,7 +108,7 @@ def distinct_optima(
         for number, head in enumerate(heads):
             if spread is not None:
                 if _apart(problem, params, r, head) <= spread:
-                    found[r] = number
+                    numbers[r] = number
                     break
                 continue
             if float(objective[head]) - value > max(NEAR, relative * abs(float(objective[head]))):
@@ -118,12 +118,12 @@ def distinct_optima(
                 midpoints -= 1
                 verdict = _on_one_hill(problem, params, r, head)
             if verdict is not False:
-                found[r] = number
+                numbers[r] = number
                 break
         else:
-            found[r] = len(heads)
+            numbers[r] = len(heads)
             heads.append(r)
-    return found
+    return numbers
 
 
 def same_value(params: Params, objective: float) -> float:
@@ -149,9 +149,9 @@ def _relative(params: Params) -> float:
 
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
     """Parameters of one restart aligned with another's, and the other's, or None."""
-    own, other = ({name: value[i] for name, value in params.items()} for i in (r, head))
-    aligned = problem.structure.align(own, other)
-    return None if aligned is None else (aligned.params, other)
+    first, second = ({name: value[i] for name, value in params.items()} for i in (r, head))
+    aligned = problem.structure.align(first, second)
+    return None if aligned is None else (aligned.params, second)
 
 
 def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> bool | None:
@@ -159,10 +159,10 @@ def _same_parameters(problem: Problem, params: Params, r: int, head: int) -> boo
     pair = _like(problem, params, r, head)
     if pair is None:
         return True
-    own, other = pair
+    first, second = pair
     near = all(
-        float((own[name] - value).abs().max()) <= SAME_PARAMETERS
-        for name, value in other.items()
+        float((first[name] - value).abs().max()) <= SAME_PARAMETERS
+        for name, value in second.items()
         if value.numel()
     )
     return True if near else None
@@ -173,10 +173,10 @@ def _apart(problem: Problem, params: Params, r: int, head: int) -> float:
     pair = _like(problem, params, r, head)
     if pair is None:
         return math.inf
-    own, other = pair
+    first, second = pair
     distance, length = (
         sum(float(value.double().square().sum()) for value in values)
-        for values in ([own[name] - value for name, value in other.items()], other.values())
+        for values in ([first[name] - value for name, value in second.items()], second.values())
     )
     return math.sqrt(distance / max(length, 1e-300))
 
@@ -204,13 +204,13 @@ def _on_one_hill(problem: Problem, params: Params, r: int, head: int) -> bool:
     """Objective half-way between two restarts is no lower than at both of them."""
     pair = _like(problem, params, r, head)
     assert pair is not None
-    own, other = pair
+    first, second = pair
     between = {
-        name: torch.stack([own[name], (own[name] + value) / 2, value])
-        for name, value in other.items()
+        name: torch.stack([first[name], (first[name] + value) / 2, value])
+        for name, value in second.items()
     }
-    found = objective_of(problem, between)
-    if found is None or not bool(found[1].isfinite().all()):
+    objectives = objective_of(problem, between)
+    if objectives is None or not bool(objectives[1].isfinite().all()):
         return True
-    one, middle, two = found[1].tolist()
-    return bool(middle >= min(one, two) - _relative(params) * max(1.0, abs(two)))
+    start, middle, end = objectives[1].tolist()
+    return bool(middle >= min(start, end) - _relative(params) * max(1.0, abs(end)))

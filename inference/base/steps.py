@@ -223,8 +223,8 @@ def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> 
     """
     statistics, log_likelihood, number = RunningSum[S](), torch.zeros(()), 0
     for data in parts:
-        own, value, _ = steps.on(data).e_step(params)
-        statistics.add(own)
+        part, value, _ = steps.on(data).e_step(params)
+        statistics.add(part)
         log_likelihood, number = log_likelihood + value, number + 1
     if not number:
         raise ValueError("parts: at least one part of the rows was expected, got none")

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -519,6 +519,28 @@ class Standard:
     inward: Callable[[Params], Params]
     outward: Callable[[Params], Params]
     log_volume: float
+
+
+class NamedEstimate(NamedTuple):
+    """Function of one site under users' name of it, such as ``probability`` of log-odds.
+
+    Args:
+        site: name of the site; places: along its last dim, None for all of it.
+        of: the function, of entries with any leading dims.
+        is_increasing: whether it increases in each entry alone, so that ends of intervals are
+            ends of intervals.
+    """
+
+    site: str
+    places: tuple[int, ...] | None
+    of: Callable[[Tensor], Tensor]
+    is_increasing: bool = True
+
+
+@functools.singledispatch
+def named_estimates(structure: Structure) -> dict[str, NamedEstimate]:
+    """Estimates under the names that users know: means, probabilities, rates, variances."""
+    return {}
 
 
 @functools.singledispatch

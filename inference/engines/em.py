@@ -488,16 +488,20 @@ class EMState:
         params = self._with(self.params, new)
         if safe is not None:
             safe = self._with(self.safe or self.params, safe)
+        every = {
+            "objective": objective,
+            "log_likelihood": log_likelihood,
+            "converged": done,
+            "num_iterations": self.num_iterations[active] + 1,
+        }
+        if len(active) < len(self.objective):
+            every = {n: getattr(self, n).index_copy(0, active, new) for n, new in every.items()}
         return EMState(
             params=params,
             active=active[~done],
             iteration=self.iteration + 1,
-            objective=_placed(self.objective, active, objective),
-            log_likelihood=_placed(self.log_likelihood, active, log_likelihood),
             history=_appended(self.history, active, objective),
             history_log_likelihood=_appended(self.history_log_likelihood, active, log_likelihood),
-            converged=_placed(self.converged, active, done),
-            num_iterations=_placed(self.num_iterations, active, self.num_iterations[active] + 1),
             seconds=seconds,
             relaxed=self.relaxed,
             objective_left=self.objective_left,
@@ -505,6 +509,7 @@ class EMState:
             safe=safe or {},
             course=self.course,
             fate=self.fate,
+            **every,
         )
 
     def leave(self, fate: Tensor) -> EMState:

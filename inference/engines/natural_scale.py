@@ -81,7 +81,7 @@ class _LogOdds(Coordinates):
         return -OUTER, OUTER
 
     def of(self, value: Tensor) -> Tensor:
-        return _flat(value.double().clamp(LEAST, 1 - LEAST).logit())
+        return value.double().clamp(LEAST, 1 - LEAST).logit().reshape(len(value), -1)
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         return _kept(z.sigmoid(), image, same)
@@ -100,7 +100,7 @@ class _LogShares(Coordinates):
         return -math.log(like.shape[-1]) - OUTER_SHARE, torch.inf
 
     def of(self, value: Tensor) -> Tensor:
-        return _flat(value.double().clamp(min=LEAST).log())
+        return value.double().clamp(min=LEAST).log().reshape(len(value), -1)
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
@@ -124,7 +124,8 @@ class _Logs(Coordinates):
     limit: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
-        return _flat((value - self.origin).double().clamp(min=1e-300).log())
+        logs = (value - self.origin).double().clamp(min=1e-300).log()
+        return logs.reshape(len(value), -1)
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(
@@ -151,15 +152,17 @@ class _Plain(Coordinates):
     limit: float = torch.inf
 
     def of(self, value: Tensor) -> Tensor:
-        return _flat(value.double())
+        return value.double().reshape(len(value), -1)
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         value = z.to(image.dtype).reshape(image.shape)
         if self.low is not None:
             value = value.clamp(self.low, self.high)
-        has_zeros = restart_wise((_flat(image) == 0).any(1), image)
-        value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
-        value = _kept(value, image, same)
+        zeros = image == 0
+        if bool(zeros.any()):
+            has_zeros = restart_wise(zeros.reshape(len(image), -1).any(1), image)
+            value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
+        value = torch.where(same.reshape(image.shape), image, value)
         if isinstance(self.support, constraints._Real):
             return value
         for share in (*[0.5] * HALVINGS, 0.0):
@@ -188,7 +191,7 @@ class _Free(Coordinates):
 
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
-        value = transform(z.to(image.dtype).reshape(transform.inv(image).shape))
+        value = transform(z.to(image.dtype).reshape(transform.inverse_shape(image.shape)))
         return torch.where(restart_wise(same.all(1), image), image, value)
 
     def weight(self, z: Tensor) -> Tensor:
@@ -253,9 +256,8 @@ class NaturalScale:
         same, new = z == image_z, dict(image)
         for name, (own, part) in self.sites.items():
             value = own.back(z[:, part], image[name], same[:, part])
-            outside = ~_flat(self.supports[name].check(value)).all(
-                1
-            )  # by rounding, in the dtype of the image
+            inside = self.supports[name].check(value)  # by rounding, in the dtype of the image
+            outside = ~inside.reshape(len(value), -1).all(1)
             new[name] = (
                 torch.where(restart_wise(outside, value), image[name], value)
                 if bool(outside.any())

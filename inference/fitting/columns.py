@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
 from inference.base.structure import (
     dispersion_items,
+    named_estimates,
     numeric_items,
     predictor_names,
     threshold_labels,
@@ -270,6 +273,85 @@ def labels_of(
     if names_of is not None and len(entries := names_of(fit.structure, items)) == size:
         return entries
     return list(range(size))
+
+
+class Variable(NamedTuple):
+    """Variable of a fit's tables: a site, or a function of its entries under users' name.
+
+    Args:
+        name: of the variable; site: that it is read from.
+        dims: names of its dims; labels: of the entries along each.
+        function: of the site's entries; places: along the site's last dim, None for all.
+        is_increasing: whether ends of intervals of the site are ends of intervals of the variable.
+    """
+
+    name: str
+    site: str
+    dims: tuple[str, ...]
+    labels: list[list[str] | list[int]]
+    function: Callable[[Tensor], Tensor] = torch.clone
+    places: tuple[int, ...] | None = None
+    is_increasing: bool = True
+
+    def taken(self, value: Tensor) -> Tensor:
+        """Entries of the site that the variable is read from, with any leading dims."""
+        return value if self.places is None else value[..., list(self.places)]
+
+    def of(self, value: Tensor) -> Tensor:
+        """The variable, from values of the site with any leading dims."""
+        return self.function(self.taken(value))
+
+
+def sites_of(fit: FitRecord, names: Names | None = None) -> dict[str, Variable]:
+    """The sites as they are in the program, with the names of their entries."""
+    out = {}
+    for site, value in fit.params.items():
+        dims = dims_of(fit, site, value.shape)
+        labels = [labels_of(fit, *each, names) for each in zip(dims, value.shape, strict=True)]
+        out[site] = Variable(site, site, dims, labels)
+    return out
+
+
+def variables_of(fit: FitRecord, names: Names | None = None) -> dict[str, list[Variable]]:
+    """Named functions of each site: ``probability`` of log-odds, ``variance`` of dispersions.
+
+    Of a site whose entries all have such names there is nothing else; where some have none, the
+    variable that bears the site's name holds these.
+
+    Args:
+        fit: of any program; names: of the entries by dim.
+    """
+    named = named_estimates(fit.structure)
+    out: dict[str, list[Variable]] = {}
+    for site, whole in sites_of(fit, names).items():
+        out[site] = [
+            _part(whole, name, each.places)._replace(
+                function=each.of, is_increasing=each.is_increasing
+            )
+            for name, each in named.items()
+            if each.site == site
+        ]
+        known = [each for each in out[site] if each.is_increasing]
+        if not known:
+            out[site].append(whole)
+        elif all(each.places is not None for each in known):
+            taken = {place for each in known for place in each.places or ()}
+            rest = tuple(k for k in range(len(whole.labels[-1])) if k not in taken)
+            out[site] += [_part(whole, site, rest)] if rest else []
+    return out
+
+
+def _part(whole: Variable, name: str, places: tuple[int, ...] | None) -> Variable:
+    """The entries of a site at some places, under another name."""
+    if places is None:
+        return whole._replace(name=name)
+    labels: Any = [whole.labels[-1][place] for place in places]
+    return whole._replace(
+        name=name,
+        dims=(*whole.dims[:-1], f"{name}_{whole.dims[-1]}"),
+        labels=[*whole.labels[:-1], labels],
+        places=places,
+    )
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:

@@ -28,6 +28,7 @@ from inference.fitting.columns import (
     dims_of,
     labels_of,
     observed_sites,
+    variables_of,
 )
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.posterior import chunks, simulate_rows
@@ -63,8 +64,10 @@ def to_arviz(
 
     Groups:
 
-    - ``posterior`` (chain, draw, ...): the parameters; a point fit is one chain of one draw, and
-      says so in the group's attributes ``point_estimate`` (1 or 0) and ``note``.
+    - ``posterior`` (chain, draw, ...): the parameters, and functions of them that users know by
+      other names (``mean``, ``variance``, ``probability``, ``rate`` of components and states); a
+      point fit is one chain of one draw, and says so in the group's attributes ``point_estimate``
+      (1 or 0) and ``note``.
     - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents
       summed out. ``az.loo`` and ``az.compare`` read it, so they need ``data`` here, and draws: for
       a point fit take :func:`inference.loo.cross_validate`, or :func:`inference.compare`, which
@@ -120,6 +123,19 @@ def to_arviz(
             ("chain", "draw", *dims_of(fit, site, value.shape[2:])),
             as_array(value),
         )
+    partial_labels: dict[str, Any] = {}
+    for site, known in variables_of(fit, names).items():
+        for variable in known:
+            if variable.name not in draws:
+                groups["posterior"][variable.name] = (
+                    ("chain", "draw", *variable.dims),
+                    as_array(variable.of(draws[site])),
+                )
+                partial_labels |= {
+                    dim: labels
+                    for dim, labels in zip(variable.dims, variable.labels, strict=True)
+                    if dim.startswith(f"{variable.name}_")
+                }
     if data is not None:
         is_open = bool(sampled_sites(fit.structure, next(chunks(fit, data))))
         groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
@@ -156,7 +172,12 @@ def to_arviz(
             for dims, values in variables.values()
             for dim, n in zip(dims, values.shape, strict=True)
         }
-        coords = {dim: _coord(fit, dim, size, data, names) for dim, size in sizes.items()}
+        coords = {
+            dim: partial_labels[dim]
+            if dim in partial_labels
+            else _coord(fit, dim, size, data, names)
+            for dim, size in sizes.items()
+        }
         if group == "posterior_predictive" and not point:
             coords["draw"] = picked
         if variables:

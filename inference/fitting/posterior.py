@@ -285,7 +285,8 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
         if expected is None:
             raise ValueError(
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
-                " models of binary latents over independent items and factorizations, and not for"
+                " models of binary latents over independent items, factorizations and sparse"
+                " coding, and not for"
                 f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
                 " expectation"
             )

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from inference.base.diagnostics import as_array
-from inference.fitting.columns import Names, as_fitted, dims_of, labels_of
+from inference.fitting.columns import Names, as_fitted, dims_of, labels_of, variables_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers
 from ppl_models.data.frames import is_frame
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
     """Estimates as an ``xarray.Dataset``, one variable a site, with named dims and entries.
+
+    Functions of sites that have names of their own stand beside them: ``mean``, ``variance``,
+    ``probability``, ``rate`` (:func:`inference.base.structure.named_estimates`).
 
     Continuous latents of the rows that were fitted (activities) have the dim ``unit``. Draws are in
     :func:`inference.fitting.export.to_arviz`.
@@ -48,6 +51,14 @@ def to_xarray(fit: FitRecord, names: Names | None = None) -> xr.Dataset:
         for dim, size in zip(dims, values.shape, strict=True)
     }
     coords = {dim: labels_of(fit, dim, size, names) for dim, size in sizes.items()}
+    for site, known in variables_of(fit, names).items():
+        for variable in known:
+            if variable.name not in variables:
+                variables[variable.name] = (
+                    variable.dims,
+                    as_array(variable.of(fit.params[site])),
+                )
+                coords |= dict(zip(variable.dims, variable.labels, strict=True))
     attributes = {
         "model": fit.model_name,
         "log_likelihood": fit.log_likelihood,

@@ -4,7 +4,7 @@ A layer whose children depend on K binary latents through a graph G and loadings
 labels of the latents,
 
 * **strict**\ly identified if every latent has two exclusive children (A), and the other children
-  tell any two configurations apart (B);
+  distinguish any two configurations (B);
 * **generic**\ally identified, outside a set of parameters of measure zero, if every latent has two
   children of its own choosing, all different, and a further one among the rest (C);
 * **not established** otherwise. The conditions are sufficient, not necessary: this is no proof that
@@ -101,8 +101,8 @@ def check_identifiability(
             sites.
         bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all
             of them; ``"gdm"``, on every interaction. The last two need the bottom layer's graph,
-            and its verdict then stands for sign rules of its own (Lee and Gu, S.1.5). None for what
-            the bottom layer says of itself.
+            and its verdict then holds under sign rules of its own (Lee and Gu, S.1.5). None for
+            what the bottom layer says of itself.
         predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in
             lexicographic order; None for those of the estimate where the layer has interactions and
             at most 12 latents, else to judge by the graph alone.
@@ -355,8 +355,8 @@ def _violations(
         scale = np.abs(loadings).max(0)
         for k in range(graph.shape[1]):
             for m in range(k + 1, graph.shape[1]):
-                apart = min(np.abs(loadings[:, k] - s * loadings[:, m]).max() for s in (1, -1))
-                if scale[k] > 0 and apart <= SAME * scale[k]:
+                gap = min(np.abs(loadings[:, k] - s * loadings[:, m]).max() for s in (1, -1))
+                if scale[k] > 0 and gap <= SAME * scale[k]:
                     out.append(Violation("equal columns", (k, m)))
         for k, total in enumerate(loadings.sum(0)):
             if scale[k] > 0 and total <= ZERO_SUM:

@@ -107,8 +107,8 @@ class ClassifierIdentifiability:
         num = f"{self.num_rows:,}"
         if len(self.weights) == 1:
             return [
-                "One component: there is nothing to tell apart, and the fit is the product of the"
-                " margins."
+                "One component: the fit is the product of the margins, and has no components to"
+                " distinguish."
             ]
         if self.independence:
             sentences = [*_linear_independence(self, num), *_least_errors(self, num)]

@@ -4,7 +4,7 @@ The exact distribution of three steps at the parameters goes into the method of 
 (:mod:`inference.structures.options.moments`). If the parameters come out, up to the names of the
 options, then no other parameters near or far, for which the method is defined, have the same
 distribution: it identifies them. If the method is not defined there, the condition that failed is
-named. The condition suffices and is not needed: longer windows may tell apart what three steps do
+named. The condition suffices and is not needed: longer windows may distinguish what three steps do
 not.
 """
 

@@ -1,7 +1,7 @@
 """Identifiability of a latent attribute model from its Q-matrix, with proofs and defects.
 
 An item is *pure* if it asks for one attribute alone; it is then the same under every rule. A pure
-item of k tells apart who has k and who has not, whatever else they have, and so does an item that
+item of k distinguishes who has k from who has not, whatever else they have, and so does one that
 does the same on the profiles that there are (under a hierarchy in which b needs a, a conjunctive
 item of a and b is a pure one of b). Up to the names of the attributes:
 
@@ -9,14 +9,15 @@ item of a and b is a pure one of b). Up to the names of the attributes:
   of their own: *strict* if every attribute has a pure item (A), the columns of Q differ once one
   pure item of each is taken away (B), and every attribute is asked for by three items (C). For 0/1
   items the three are also necessary.
-* **any rules**: *strict* if every attribute has two pure items, and the other items tell any two
-  profiles apart. The two blocks of K items have linearly independent distributions, and no two
+* **any rules**: *strict* if every attribute has two pure items, and the other items distinguish
+  any two profiles. The two blocks of K items have linearly independent distributions, and no two
   columns of the rest are equal: J. B. Kruskal's theorem, to which the rules of the rest do not
   matter.
 * **additive and saturated items**: *generic* (outside a set of parameters of measure zero) if there
   are two disjoint blocks of K items, each with an item for every attribute (a matching), and the
   rest asks for every attribute. Beside items of other rules, the blocks are made of additive,
-  saturated and pure ones, and the rest must tell any two profiles apart for almost all parameters.
+  saturated and pure ones, and the rest must distinguish any two profiles for almost all
+  parameters.
 * **continuous responses and counts**: *strict* as soon as the Normal, LogNormal, Poisson and
   negative binomial items hold one pure item of every attribute. Mixtures of products of these
   families determine their components and weights, and one pure item an attribute says which
@@ -70,8 +71,8 @@ MEANING = {
         " determined"
     ),
     "not identified": (
-        "different parameters have the same distribution of the items, and no number of rows tells"
-        " them apart"
+        "different parameters have the same distribution of the items, and no number of rows"
+        " distinguishes them"
     ),
 }
 GROUNDS = {
@@ -84,8 +85,8 @@ GROUNDS = {
         " items determine their parts (Teicher)."
     ),
     "matchings": (
-        "Two disjoint blocks with an item for each attribute, and the rest tells almost surely any"
-        " two profiles apart (matchings)."
+        "Two disjoint blocks with an item for each attribute, and the rest distinguishes almost"
+        " surely any two profiles (matchings)."
     ),
 }
 NOT_FREE = (
@@ -123,8 +124,8 @@ class QMatrixReport:
         kinds: of each item: "pure", "conjunctive", "disjunctive", "additive" or "general".
         first, second: an item for each attribute that makes up the two blocks of the proof; the
             second is empty where the proof has one block, and both are where there is no proof.
-        alike: groups of profiles that no item tells apart whatever the parameters, (K,) of 0 and 1
-            each; None where there are too many profiles to list. Q is complete where there are
+        alike: groups of profiles that no item distinguishes whatever the parameters, (K,) of 0 and
+            1 each; None where there are too many profiles to list. Q is complete where there are
             none.
         reasons: what breaks a better verdict, one sentence a piece.
         item_names: J names.
@@ -166,8 +167,8 @@ class QMatrixReport:
             lines.append(f"The rest: {', '.join(some(rest, 16)) or 'none'}.")
         if self.alike:
             lines.append(
-                "The Q-matrix is not complete. No item tells these profiles apart, whatever the"
-                " parameters:"
+                "The Q-matrix is not complete. No item distinguishes these profiles, whatever"
+                " the parameters:"
             )
             groups = [
                 " = ".join(some([_profile(own, self.attribute_names) for own in group], MOST_NAMES))
@@ -347,12 +348,14 @@ def judge(
         first, second = [items[0] for items in pure], [items[1] for items in pure]
         rest = np.setdiff1d(np.arange(num_items), first + second)
         given = None if predictors is None else predictors[:, rest]
-        apart = _told_apart(graph[rest], [kinds[j] for j in rest], profiles, given)
-        if apart is None:
-            ground = "Two pure items for each attribute, and the rest tells any two profiles apart"
+        confounded = _confounded(graph[rest], [kinds[j] for j in rest], profiles, given)
+        if confounded is None:
+            ground = (
+                "Two pure items for each attribute, and the rest distinguishes any two profiles"
+            )
             where = ", at the estimate" if predictors is not None else ""
             return said("strict", f"{ground}{where} (Kruskal).{table}", first, second)
-        reasons = [f"Each attribute has two pure items, but {apart}."]
+        reasons = [f"Each attribute has two pure items, but {confounded}."]
     if not is_gate or len(rules) > 1:
         blocks = _generic_blocks(graph, kinds, profiles)
         if blocks is not None:
@@ -431,7 +434,8 @@ def _against(
     if alike or (alike is None and missing and one_rule):
         add = f"add a pure item for {'it' if len(missing) == 1 else 'each'}."
         out.append(
-            "Of profiles that no item tells apart only the sum of the probabilities is determined."
+            "Of profiles that no item distinguishes, the data determine the sum of the"
+            " probabilities alone."
             + (f" No item asks for {join(missing)} alone: {add}" if missing else "")
         )
     if full:
@@ -440,8 +444,8 @@ def _against(
             if binary[j]:
                 out.append(
                     f"{attribute_names[k]} is asked for by {item_names[j]} alone: its share among"
-                    " the rows and its effect on that right-wrong item cannot be told apart. It"
-                    " needs three items."
+                    " the rows and its effect on that right-wrong item are confounded. It needs"
+                    " three items."
                 )
     if binary.all() and graph.shape[0] < 60:
         num_profiles = 2 ** graph.shape[1] if profiles is None else len(profiles)
@@ -490,7 +494,7 @@ def _conjunctive(
     return [*out, f"(C) fails: fewer than three items ask for {join(few)}."] if few else out
 
 
-def _told_apart(
+def _confounded(
     graph: np.ndarray,
     kinds: Sequence[ItemKind],
     profiles: np.ndarray | None,
@@ -502,31 +506,31 @@ def _told_apart(
         return None
     if profiles is None or len(profiles) > MAX_PAIRS:
         return (
-            "there are too many profiles to see whether the rest tells all of them apart"
+            "there are too many profiles to see whether the rest distinguishes all of them"
             if len(graph)
             else "there is no other item"
         )
     if predictors is not None:
         scale = np.abs(predictors).max(initial=0.0)
-        apart = (np.abs(predictors[:, None] - predictors) > SAME * max(scale, 1e-300)).any(-1)
+        differs = (np.abs(predictors[:, None] - predictors) > SAME * max(scale, 1e-300)).any(-1)
     else:
-        apart = np.zeros((len(profiles), len(profiles)), dtype=bool)
+        differs = np.zeros((len(profiles), len(profiles)), dtype=bool)
         for row, kind in zip(graph, kinds, strict=True):
             if kind == "additive":
                 # effects of several may cancel
-                apart |= (profiles[:, None, row] != profiles[None, :, row]).sum(-1) == 1
+                differs |= (profiles[:, None, row] != profiles[None, :, row]).sum(-1) == 1
             else:
                 # of a saturated item only that those with all of its attributes differ from the
                 # others
                 ideal = _ideal(row, kind, profiles)
-                apart |= ideal[:, None] != ideal
-    apart |= np.eye(len(apart), dtype=bool)
-    if apart.all():
+                differs |= ideal[:, None] != ideal
+    differs |= np.eye(len(differs), dtype=bool)
+    if differs.all():
         return None
-    first, second = np.argwhere(~apart)[0]
+    first, second = np.argwhere(~differs)[0]
     codes = ["".join(map(str, profiles[c])) for c in (first, second)]
     sure = "at the estimate" if predictors is not None else "for every value of the parameters"
-    return f"the other items do not tell the profiles {codes[0]} and {codes[1]} apart {sure}"
+    return f"the other items do not distinguish the profiles {codes[0]} and {codes[1]} {sure}"
 
 
 def _generic_blocks(
@@ -534,7 +538,7 @@ def _generic_blocks(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Two blocks of items with generically independent distributions, and a rest.
 
-    The rest tells profiles apart for almost all parameters.
+    The rest distinguishes profiles for almost all parameters.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -567,10 +571,7 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
     needed = 3 if len(usable) == len(graph) else 2
     few = [f"{names[k]} ({int(n)})" for k, n in enumerate(counts) if n < needed]
     which = "items" if needed == 3 else "pure, additive or saturated items"
-    start = (
-        "Two blocks with an item for each attribute and a rest that tells profiles apart are not to"
-        " be found"
-    )
+    start = "No two blocks with an item for each attribute leave a rest that distinguishes profiles"
     return (
         f"{start}: fewer than {needed} {which} ask for {join(few)}."
         if few

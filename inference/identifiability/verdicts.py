@@ -242,14 +242,14 @@ def _strict_repair(
     if bottom == "additive":
         values = graph.astype(float) if loadings is None else loadings * graph
         rest = values[rest_of(graph, values)]
-        while (weak := _not_told_apart(rest, loadings is None)) is not None:
+        while (weak := _indistinct_column(rest, loadings is None)) is not None:
             rest = np.concatenate([rest, np.eye(graph.shape[1])[[weak]]])
             new.append(weak)
     is_least = len(new) == num_forced or bottom == "dina"
     return Repair("strict", tuple((k,) for k in sorted(new)), is_least)
 
 
-def _not_told_apart(rest: np.ndarray, only_graph: bool) -> int | None:
+def _indistinct_column(rest: np.ndarray, only_graph: bool) -> int | None:
     """Latent that the remaining children leave undetermined; None if there is none."""
     left = undetermined(rest != 0)
     if len(left) == 0:
@@ -282,8 +282,8 @@ VIOLATIONS = {
         "Assumption 1: the proportion of {names} is {value:.3g}, on its bound: it is constant."
     ),
     "equal columns": (
-        "Assumption 1: the loadings of {names} are equal up to sign; at these values nothing tells"
-        " the two apart."
+        "Assumption 1: the loadings of {names} are equal up to sign; at these values nothing"
+        " distinguishes the two."
     ),
     "not the highest": (
         "Sign rule: the predictor of {children} is not highest where all of its latents are 1; the"
@@ -416,7 +416,7 @@ class LayerReport:
             return []
         if separation is None:
             if decision.b_holds:
-                why = f"holds whatever the values: {others} tell any two configurations apart"
+                why = f"holds whatever the values: {others} distinguish any two configurations"
             elif self.bottom == "dina":
                 why = f"fails: {'; '.join(some(self.missing))}"
             else:
@@ -425,7 +425,7 @@ class LayerReport:
         first, second = ("".join(map(str, code)) for code in separation.pair)
         pair = f"configurations {first} and {second} of the latents"
         if decision.b_holds is False:
-            return [f"{name} fails: {others} do not tell {pair} apart."]
+            return [f"{name} fails: {others} do not distinguish {pair}."]
         if decision.b_holds is None:
             return [
                 f"{name} was not decided: {pair} differ by {separation.distance:.3g} in the"
@@ -433,7 +433,7 @@ class LayerReport:
             ]
         least = "" if separation.is_exact else "at least "
         return [
-            f"{name} holds: {others} tell any two configurations apart by"
+            f"{name} holds: {others} distinguish any two configurations by"
             f" {least}{separation.margin:.3g} in some predictor; nearest found: {first} and"
             f" {second}, {separation.distance:.3g}."
         ]

@@ -66,8 +66,8 @@ class _ShapesOfData(TorchFunctionMode):
 def _of_all(ask: Callable[[Params], T], params: Params) -> T:
     """Batch a question about one restart over all of them, with a leading dim."""
     with _ShapesOfData():
-        found: T = torch.func.vmap(ask)(params)
-        return found
+        values: T = torch.func.vmap(ask)(params)
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class ChainFactors:
             torch.where(weights[name] == 0, torch.zeros_like(term), weights[name] * term)
             for name, term in self.terms.items()
         )  # 0 * -inf is 0
-        total = sum((own.flatten(1).sum(1) for own in products), torch.zeros(()))
+        total = sum((product.flatten(1).sum(1) for product in products), torch.zeros(()))
         return total if self.is_batch else total[0]
 
     def expected_prior(self, weights: Mapping[str, Tensor]) -> Tensor:
@@ -152,8 +152,8 @@ class ChainFactors:
                 torch.distributions.Categorical(logits=alpha + moves[:, path[-1]].mT).sample()
             )
         out: dict[str, Tensor] = {}
-        for own, names in zip(reversed(path), self.chain.latents, strict=True):
-            out |= dict(zip(names, torch.unravel_index(own, self.chain.sizes), strict=True))
+        for states, names in zip(reversed(path), self.chain.latents, strict=True):
+            out |= dict(zip(names, torch.unravel_index(states, self.chain.sizes), strict=True))
         return (
             out if self.chain.layout.has_rows else {name: value[0] for name, value in out.items()}
         )
@@ -220,23 +220,23 @@ class Chain:
             program.part(layout.first(data), nesting),
             program.part(layout.pairs(data), nesting),
         )
-        own, local = _local(first), _local(program)
+        sites, local = _local(first), _local(program)
         if (
-            len(_local(pairs)) != 2 * len(own)
-            or len(local) != sizes[1] * len(own)
+            len(_local(pairs)) != 2 * len(sites)
+            or len(local) != sizes[1] * len(sites)
             or set(pairs.names("parameter")) != set(program.names("parameter"))
         ):
             raise _Differs
-        steps = [local[t : t + len(own)] for t in range(0, len(local), len(own))]
+        steps = [local[t : t + len(sites)] for t in range(0, len(local), len(sites))]
         if any(
-            [(s.kind, s.num_values) for s in step] != [(s.kind, s.num_values) for s in own]
+            [(s.kind, s.num_values) for s in step] != [(s.kind, s.num_values) for s in sites]
             for step in steps
         ):
             raise _Differs
         latents = tuple(
             tuple(site.name for site in step if site.kind == "latent") for step in steps
         )
-        values = tuple(site.num_values for site in own if site.kind == "latent")
+        values = tuple(site.num_values for site in sites if site.kind == "latent")
         supports = tuple(support_of(first.first_trace.nodes[name]) for name in latents[0])
         return cls(layout, latents, values, supports, first, pairs, *sizes, row_dim)
 
@@ -253,10 +253,10 @@ class Chain:
     def log_prior(self, params: Params, is_batch: bool) -> Tensor:
         """Log-prior of the parameters, (R,) or ()."""
 
-        def one(own: Params) -> Tensor:
-            return cast(Tensor, self.first.local_terms(own).log_prior)
+        def local_prior(values: Params) -> Tensor:
+            return cast(Tensor, self.first.local_terms(values).log_prior)
 
-        return _of_all(one, params) if is_batch else one(params)
+        return _of_all(local_prior, params) if is_batch else local_prior(params)
 
     def _terms(self, params: Params) -> tuple[Params, Tensor]:
         """Log-densities of first latents (N, K), moves (K, K), rows (N, T, K), and parameters."""
@@ -408,9 +408,9 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
     if chain.layout.has_rows:
         shape[chain.row_dim] = chain.num_rows
     fixed = {}
-    for own, names in zip(paths, chain.latents, strict=True):
+    for states, names in zip(paths, chain.latents, strict=True):
         for name, index, support in zip(
-            names, torch.unravel_index(own, chain.sizes), chain.supports, strict=True
+            names, torch.unravel_index(states, chain.sizes), chain.supports, strict=True
         ):
             fixed[name] = support[index].reshape(-1, *shape, *support.shape[1:])
     terms = program.local_terms(point, fixed)
@@ -419,17 +419,17 @@ def _try_paths(program: Any, chain: Chain, point: Params, factors: ChainFactors)
     keep = [-1 - nesting, chain.row_dim] if chain.layout.has_rows else [-1 - nesting]
     sums: dict[str, list[Tensor]] = {"latent": [], "observed": []}
     local = _local(program)
-    for own in (
+    for sites in (
         local[t : t + len(local) // chain.num_steps]
         for t in range(0, len(local), len(local) // chain.num_steps)
     ):
-        for kind, found in sums.items():
+        for kind, by_step in sums.items():
             parts = [
                 _arranged(terms.log_probs[s.name], terms.trace.nodes[s.name], keep, nesting + 1)
-                for s in own
+                for s in sites
                 if s.kind == kind
             ]
-            found.append(
+            by_step.append(
                 sum(parts, torch.zeros(())).reshape(*parts[0].shape[:1], -1).expand(paths.shape[1:])
             )
     first, moves, densities = (factors.terms[name][0] for name in ("first", "moves", "densities"))
@@ -474,6 +474,6 @@ def _arranged(term: Tensor, node: Any, keep: Sequence[int], nesting: int) -> Ten
     return ordered.reshape(kept) if rest.numel() == 1 else ordered.reshape(*kept, -1).sum(-1)
 
 
-def _must_agree(one: Tensor, other: Tensor) -> None:
-    if not torch.allclose(one, other, rtol=NEAR, atol=NEAR):
+def _must_agree(value: Tensor, other: Tensor) -> None:
+    if not torch.allclose(value, other, rtol=NEAR, atol=NEAR):
         raise _Differs

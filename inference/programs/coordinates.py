@@ -49,10 +49,10 @@ class _SitePart:
         """Free coordinates of a value of the site, (P,)."""
         return self._moved(value)[self.free]
 
-    def value(self, own: Tensor, center: Tensor) -> Tensor:
+    def value(self, entries: Tensor, center: Tensor) -> Tensor:
         """Value at free coordinates (P,), held entries as in ``center``."""
         if self.scale == "simplex":
-            ratios = self._moved(center).masked_scatter(self.free, own)
+            ratios = self._moved(center).masked_scatter(self.free, entries)
             if len(self.sums) == 1:
                 return torch.softmax(ratios.reshape(-1, *self.sums), -1).reshape(center.shape)
             vectors = segments_of(self.sums, center.device)
@@ -60,7 +60,7 @@ class _SitePart:
             return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
         if self.scale == "cholesky":
             size = center.shape[-1]
-            lower = self._moved(center).masked_scatter(self.free, own)
+            lower = self._moved(center).masked_scatter(self.free, entries)
             rows, columns = torch.tril_indices(size, size)
             return cast(Tensor, LogCholesky(size)(lower[..., rows, columns]))
         back: dict[str, Callable[[Tensor], Tensor]] = {
@@ -68,7 +68,7 @@ class _SitePart:
             "logit": torch.sigmoid,
             "log": torch.exp,
         }
-        return center.masked_scatter(self.free, back[self.scale](own))
+        return center.masked_scatter(self.free, back[self.scale](entries))
 
     def _moved(self, value: Tensor) -> Tensor:
         if self.scale == "simplex":
@@ -141,7 +141,7 @@ class NormalScales:
 
         tail = (1 - level) / 2
         slopes = jacobian(
-            lambda own: self.variances(coordinates.params(own)).flatten().log(),
+            lambda vector: self.variances(coordinates.params(vector)).flatten().log(),
             free,
             vectorize=True,
         )  # (D, P)
@@ -241,12 +241,12 @@ class Coordinates:
 
     def at_bound(self) -> list[str]:
         """Entries on the end of their interval; those of a probability vector are held already."""
-        found = []
+        bounds = []
         for part in self.parts:
             value = self.center[part.name]
-            known = part.free
+            judged = part.free
             if part.scale == "simplex":
-                edge = known = (value < SMALL) & (True if part.allowed is None else part.allowed)
+                edge = judged = (value < SMALL) & (True if part.allowed is None else part.allowed)
             elif part.scale == "logit":
                 edge = (value < SMALL) | (value > 1 - SMALL)
             elif part.scale == "log":
@@ -258,15 +258,15 @@ class Coordinates:
                     finite, (value - part.lower) / torch.where(finite, length, 1.0), 0.5
                 )
                 edge = (share < NEAR) | (share > 1 - NEAR)
-            found += list(entry_names({part.name: value}, {part.name: edge & known}))
-        return found
+            bounds += list(entry_names({part.name: value}, {part.name: edge & judged}))
+        return bounds
 
     def without(self, names: Sequence[str]) -> Coordinates:
         """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
-            own = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
-            keep = torch.tensor([name not in names for name in own], dtype=torch.bool)
+            entries = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
+            keep = torch.tensor([name not in names for name in entries], dtype=torch.bool)
             free = part.free.clone()
             free[part.free] = keep
             parts.append(replace(part, free=free))
@@ -278,10 +278,10 @@ class Coordinates:
 
     def params(self, free: Tensor) -> Params:
         """Parameters at a free vector; differentiable."""
-        own = free.split([int(part.free.sum()) for part in self.parts])
+        blocks = free.split([int(part.free.sum()) for part in self.parts])
         return {
-            part.name: part.value(mine, self.center[part.name])
-            for part, mine in zip(self.parts, own, strict=True)
+            part.name: part.value(block, self.center[part.name])
+            for part, block in zip(self.parts, blocks, strict=True)
         }
 
     def log_jacobian(self, draws: Params) -> Tensor:
@@ -319,13 +319,13 @@ class Coordinates:
         out, start = {}, 0
         for part in self.parts:
             size = int(part.free.sum())
-            own = slice(start, start + size)
+            span = slice(start, start + size)
             start += size
-            value, block = self.center[part.name], covariance[own, own]
+            value, block = self.center[part.name], covariance[span, span]
             if part.scale in ("simplex", "cholesky"):
                 slopes = jacobian(
                     lambda mine, p=part, v=value: p.value(mine, v).flatten(),
-                    free[own],
+                    free[span],
                     vectorize=True,
                 )
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)

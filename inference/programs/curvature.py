@@ -172,10 +172,10 @@ def refuse_flat(
         scores / scale / scale[:, None], caller, "the sum of squared scores of the rows"
     )
     vectors = vectors[:, values <= SINGULAR * values[-1]]
-    own, weight = (
+    likelihood_part, prior_part = (
         vectors.mT @ (part / scale / scale[:, None]) @ vectors for part in (information, prior)
     )
-    shares, turns = eigen_of(own - LEAST_SHARE * (own + weight), caller)
+    shares, turns = eigen_of(likelihood_part - LEAST_SHARE * (likelihood_part + prior_part), caller)
     vectors = vectors @ turns
     flat = (shares < 0).nonzero().ravel()
     if len(flat):

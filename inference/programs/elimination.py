@@ -126,12 +126,14 @@ class LocalTerms:
         scales: list[float] = []
         apart = prior.apart & log_probs.keys()
         for names in (log_probs.keys() - apart, apart):
-            own = {name: float(trace.nodes[name]["scale"]) for name in log_probs if name in names}
-            if len(set(own.values())) > 1:
+            by_site = {
+                name: float(trace.nodes[name]["scale"]) for name in log_probs if name in names
+            }
+            if len(set(by_site.values())) > 1:
                 raise ValueError(
-                    f"sites whose latents are summed out must share one scale, got {own}"
+                    f"sites whose latents are summed out must share one scale, got {by_site}"
                 )
-            scales.append(next(iter(own.values()), 1.0))
+            scales.append(next(iter(by_site.values()), 1.0))
         return cls(trace, log_probs, log_prior, *scales)
 
 
@@ -321,7 +323,7 @@ def factors_of(
     }
     restarts = None if restarts_plate is None else plate_symbols[restarts_plate]
     alone = frozenset() if restarts is None else frozenset({restarts})
-    of_rows = [own for name, own in ordinals.items() if name not in prior.apart]
+    of_rows = [plates for name, plates in ordinals.items() if name not in prior.apart]
     target = frozenset.intersection(*of_rows) if of_rows else alone
     enumerated = {
         name: node["infer"]["_enumerate_symbol"]
@@ -395,14 +397,14 @@ def differing_site(
         nesting: plate dims, on the left of which the values stand.
     """
     for name in names:
-        one, many = (
+        single, batched = (
             scale_and_mask(n["fn"].log_prob(n["value"]), n["scale"], n["mask"])
             for n in (alone[name], at_once[name])
         )
-        while many.dim() > nesting:
-            many = many[: index + 1][-1]
-        one, many = torch.broadcast_tensors(one, many)
-        if not torch.allclose(one, many, rtol=1e-4, atol=1e-4, equal_nan=True):
+        while batched.dim() > nesting:
+            batched = batched[: index + 1][-1]
+        single, batched = torch.broadcast_tensors(single, batched)
+        if not torch.allclose(single, batched, rtol=1e-4, atol=1e-4, equal_nan=True):
             return name
     return None
 

@@ -99,12 +99,12 @@ class Expectation:
         point = _vector(free)
 
         def evaluate(values: Tensor) -> tuple[Tensor, ...]:
-            own = self.program.constrained(_split(values, shapes))
+            constrained = self.program.constrained(_split(values, shapes))
             if self.program.chain is None:
-                posteriors = self.program.factor_posteriors(own)
+                posteriors = self.program.factor_posteriors(constrained)
                 parts, totals = posteriors.weights, [posteriors.log_marginal, posteriors.log_prior]
             else:  # how its sum over paths is taken depends on values
-                factors = self.program.chain.factors(own, True)
+                factors = self.program.chain.factors(constrained, True)
                 parts, totals = factors.terms, [factors.log_prior]
             self._factors[count] = _shapes(parts)
             nothing = (
@@ -113,11 +113,13 @@ class Expectation:
             return tuple(value + nothing for value in (*parts.values(), *totals))
 
         with torch.no_grad():
-            found = [value.detach() for value in self._replayed("E", count, evaluate, point)(point)]
-        parts = dict(zip(self._factors[count], found, strict=False))
+            outputs = [
+                value.detach() for value in self._replayed("E", count, evaluate, point)(point)
+            ]
+        parts = dict(zip(self._factors[count], outputs, strict=False))
         if self.program.chain is not None:
-            return posteriors_of(ChainFactors(self.program.chain, parts, found[-1], True))
-        return FactorPosteriors(parts, found[-2], found[-1])
+            return posteriors_of(ChainFactors(self.program.chain, parts, outputs[-1], True))
+        return FactorPosteriors(parts, outputs[-2], outputs[-1])
 
     def _maximise(self, weights: Params, params: Params, num_steps: int) -> Params:
         free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
@@ -214,8 +216,8 @@ class Expectation:
             name: torch.full_like(value, torch.inf if points[name].equal(value) else REACH)
             for name, value in free.items()
         }
-        found = Colouring.of(products.movedim(0, -1), objective.rows(reach)[0])
-        return found if len(found.seeds) <= MOST_COLOURS else None
+        colouring = Colouring.of(products.movedim(0, -1), objective.rows(reach)[0])
+        return colouring if len(colouring.seeds) <= MOST_COLOURS else None
 
     def _replayed(
         self, half: str, count: int, evaluate: Callable[[Tensor], tuple[Tensor, ...]], point: Tensor
@@ -272,16 +274,16 @@ class SummedExpectation(Expectation):
             at = self.agreed(at)
 
             def of_rows(data: Any) -> dict[str, Tensor]:
-                own = self.program.with_data(data)
-                weights = own.factor_posteriors(params).weights
+                program = self.program.with_data(data)
+                weights = program.factor_posteriors(params).weights
                 part = replace(
                     objective,
-                    program=own,
+                    program=program,
                     factors=_shapes(weights),
                     prior_share=len(first_tensor(data)) / self.num_rows,
                 )
-                found = ask(part, part.point(at, _vector(weights)))
-                return {str(number): value for number, value in enumerate(found)}
+                values = ask(part, part.point(at, _vector(weights)))
+                return {str(number): value for number, value in enumerate(values)}
 
             return tuple(self.summed(of_rows).values())
 
@@ -379,7 +381,7 @@ class _Objective:
             dtype=fixed.dtype,
             device=fixed.device,
         )
-        (_, above), (_, below) = (self.first(self.point(own, fixed)) for own in (near, -near))
+        (_, above), (_, below) = (self.first(self.point(side, fixed)) for side in (near, -near))
         return bool(((above - below).abs() > JUMP).any())
 
 

@@ -104,7 +104,7 @@ def quiet(category: type[Warning] = Warning) -> Iterator[None]:
 def listening() -> Iterator[list[warnings.WarningMessage]]:
     """Collect this thread's warnings in a list; those of other threads pass."""
     with _TURN.lock, warnings.catch_warnings():
-        own, heard, say = (
+        thread, heard, say = (
             threading.get_ident(),
             list[warnings.WarningMessage](),
             warnings.showwarning,
@@ -118,7 +118,7 @@ def listening() -> Iterator[list[warnings.WarningMessage]]:
             file: Any = None,
             line: str | None = None,
         ) -> None:
-            if threading.get_ident() == own:
+            if threading.get_ident() == thread:
                 heard.append(
                     warnings.WarningMessage(message, category, filename, lineno, file, line)
                 )

@@ -133,14 +133,14 @@ class Potential:
             ].cpu().double().numpy()
 
         start = point.detach().cpu().double().numpy()
-        found = minimize(
+        optimum = minimize(
             descent,
             start,
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": MOST_CLIMBING, "maxcor": 20},
         )
-        return torch.from_numpy(found.x if found.fun <= descent(start)[0] else start).to(point)
+        return torch.from_numpy(optimum.x if optimum.fun <= descent(start)[0] else start).to(point)
 
     def _evaluate(self, points: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -182,8 +182,8 @@ class PotentialOfSets(Potential):
                 "several data sets at once: a program whose rows stand in one plate and share no "
                 "latent was expected; NUTS with a warm start fits one set after the other"
             )
-        own = rows.reshape(self.num_sets, -1, self.num_sets, rows.shape[-1] // self.num_sets)
-        return own.diagonal(dim1=0, dim2=2).sum(1).mT.reshape(-1)  # (points, rows, sets) -> (R,)
+        by_set = rows.reshape(self.num_sets, -1, self.num_sets, rows.shape[-1] // self.num_sets)
+        return by_set.diagonal(dim1=0, dim2=2).sum(1).mT.reshape(-1)  # (points, rows, sets) -> (R,)
 
 
 def _is_real(support: constraints.Constraint) -> bool:

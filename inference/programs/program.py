@@ -18,8 +18,8 @@ of the dims it gave its parameters; which of the two it is, is found out by a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -100,7 +100,7 @@ class Program:
         new = object.__new__(Program)
         new.__dict__.update(self.__dict__)
         new.args = args
-        if any(one is not other for one, other in zip(args, self.args, strict=False)):
+        if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
             new._chains = []
         return new
 
@@ -116,7 +116,7 @@ class Program:
         return (
             self._given is model
             and len(args) == len(self.args)
-            and all(one is other for one, other in zip(args, self.args, strict=True))
+            and all(arg is other for arg, other in zip(args, self.args, strict=True))
         )
 
     def share_trial(self, trial: dict[str, bool]) -> None:
@@ -168,11 +168,14 @@ class Program:
             default=0,
         )
         self._by_name = {site.name: site for site in self.sites}
+        self._names: dict[str, tuple[str, ...]] = {site.kind: () for site in self.sites}
+        for site in self.sites:
+            self._names[site.kind] += (site.name,)
         self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in nodes.items()}
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Names of the sites of one kind, in program order."""
-        return tuple(site.name for site in self.sites if site.kind == kind)
+        return self._names.get(kind, ())
 
     @property
     def row_latents(self) -> tuple[str, ...]:
@@ -285,8 +288,10 @@ class Program:
             try:
                 point = at(self.draw_prior(1, seed=0, local=True), 0)
                 trace = self._trace(point, enumerate_latents=True)
-                for site in self.sites:
-                    self._log_prob(trace.nodes[site.name])
+                with self._unchecked():
+                    for site in self.sites:
+                        node = trace.nodes[site.name]
+                        node["fn"].log_prob(node["value"])
             except Exception as error:  # the program's own, whatever it is
                 raise ValueError(not_at_once(latents, error)) from error
             factors = self._eliminated(point)
@@ -309,9 +314,11 @@ class Program:
             alone = self._trace(params, enumerate_latents=False, fixed=fixed).nodes
             sites = [site.name for site in self._summed_sites()]
             with pyro.validation_enabled(False):
-                found = differing_site(sites, alone, factors.trace.nodes, self.max_plate_nesting, k)
-            if found is not None:
-                return found
+                site_name = differing_site(
+                    sites, alone, factors.trace.nodes, self.max_plate_nesting, k
+                )
+            if site_name is not None:
+                return site_name
         return None
 
     # ---------------------------------------------------------------- densities
@@ -331,13 +338,16 @@ class Program:
         with torch.no_grad(), quiet():
             trace = self._trace(values, True, needs_local=False, room=room)
             log_probs = {}
-            for name in self._by_name:
-                node = trace.nodes[name]
-                log_probs[name] = scale_and_mask(self._log_prob(node), mask=node["mask"])
-        found = summed_prior(trace, log_probs, self.sites, self.row_plates)
-        for name in found.dependent:
+            with self._unchecked():
+                for name in self._by_name:
+                    node = trace.nodes[name]
+                    log_probs[name] = scale_and_mask(
+                        node["fn"].log_prob(node["value"]), mask=node["mask"]
+                    )
+        summed = summed_prior(trace, log_probs, self.sites, self.row_plates)
+        for name in summed.dependent:
             check_dependent(self.site(name), first[name], trace.nodes[name], room)
-        return found
+        return summed
 
     def _summed_sites(self) -> list[Site]:
         """All sites but parameters, and factors of them, that depend on no latent."""
@@ -396,17 +406,22 @@ class Program:
             self._num_restarts(params),
         )
 
-    def _log_prob(self, node: Any) -> Tensor:
-        """Log density of a site's value; a user's data were checked once, before the work."""
-        with nullcontext() if self.is_own else pyro.validation_enabled(False):
-            value: Tensor = node["fn"].log_prob(node["value"])
-            return value
+    def _unchecked(self) -> AbstractContextManager[None]:
+        """Context without Pyro's checks: a user's data were checked once, before the work."""
+        return nullcontext() if self.is_own else pyro.validation_enabled(False)
 
-    def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> Iterator[Tensor]:
-        for site in self.sites:
-            if site.kind in kinds and site.name not in but:
-                node = trace.nodes[site.name]
-                yield scale_and_mask(self._log_prob(node), node["scale"], node["mask"])
+    def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> list[Tensor]:
+        """Log-densities of the sites of these kinds, scaled and masked."""
+        nodes = [
+            trace.nodes[site.name]
+            for site in self.sites
+            if site.kind in kinds and site.name not in but
+        ]
+        with self._unchecked():
+            return [
+                scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+                for node in nodes
+            ]
 
     def _log_prior(self, trace: Any, restarts: int | None) -> Tensor:
         """Log-prior of parameters that depend on no latent, and factors of them."""
@@ -460,16 +475,19 @@ class Program:
         """
         trace = self._trace(params, fixed is None, fixed, needs_local=names is None)
         log_probs = {}
-        for site in self._summed_sites()[first:]:
-            if names is not None and site.name not in names:
-                continue
-            node = trace.nodes[site.name]
-            log_prob = torch.zeros(()) if site.name == unread else self._log_prob(node)
-            log_probs[site.name] = (
-                log_prob
-                if node["mask"] is None or site.kind == "latent"
-                else scale_and_mask(log_prob, mask=node["mask"])
-            )
+        with self._unchecked():
+            for site in self._summed_sites()[first:]:
+                if names is not None and site.name not in names:
+                    continue
+                node = trace.nodes[site.name]
+                log_prob = torch.zeros(())
+                if site.name != unread:
+                    log_prob = node["fn"].log_prob(node["value"])
+                log_probs[site.name] = (
+                    log_prob
+                    if node["mask"] is None or site.kind == "latent"
+                    else scale_and_mask(log_prob, mask=node["mask"])
+                )
         log_prior = self._log_prior(trace, self._num_restarts(params))
         return LocalTerms.of(trace, log_probs, log_prior, self.latent_prior)
 
@@ -497,11 +515,11 @@ class Program:
 
         Without a common plate (R,) or ().
         """
-        return self._each(lambda own: self._factors(own).log_rows(), params)
+        return self._each(lambda values: self._factors(values).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
         """Log-likelihood with latents summed out, () or (R,); scaled up for a mini-batch."""
-        return self._each(lambda own: self._factors(own).log_total(), params)
+        return self._each(lambda values: self._factors(values).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:
         """Posterior of every local factor, by differentiating the log-marginal."""
@@ -514,7 +532,9 @@ class Program:
     def expected_complete_log_density(self, params: Params, posteriors: FactorPosteriors) -> Tensor:
         """Expected complete log-density under fixed factor posteriors, () or (R,)."""
         return self._each(
-            lambda own, known: self._factors(own).expected(known.weights), params, posteriors
+            lambda values, posterior: self._factors(values).expected(posterior.weights),
+            params,
+            posteriors,
         )
 
     def expected_log_joint(
@@ -522,10 +542,10 @@ class Program:
     ) -> Tensor:
         """Expected log-joint with a share of the prior of the parameters, () or (R,)."""
 
-        def both(own: Params, known: FactorPosteriors) -> Tensor:
-            factors = self._factors(own)
-            log_prior = factors.expected_prior(known.weights)
-            return factors.expected(known.weights) + (
+        def both(values: Params, posterior: FactorPosteriors) -> Tensor:
+            factors = self._factors(values)
+            log_prior = factors.expected_prior(posterior.weights)
+            return factors.expected(posterior.weights) + (
                 log_prior if prior_share == 1.0 else prior_share * log_prior
             )
 
@@ -534,7 +554,7 @@ class Program:
     def latent_marginals(self, params: Params) -> dict[str, Tensor]:
         """Marginals P(latent = value | data), ([R], N, num_values), by latent site."""
         with torch.no_grad():
-            return self._each(lambda own: self._factors(own).marginals(), params)
+            return self._each(lambda values: self._factors(values).marginals(), params)
 
     def latents_above(self, params: Params) -> Params:
         """Draw of the latents that parameters depend on, given one set of parameters."""
@@ -619,7 +639,7 @@ class Program:
     def inside(self, params: Params) -> Tensor:
         """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""
         held = [self.site(name).support.check(value) for name, value in params.items()]
-        return torch.stack([own.reshape(len(own), -1).all(-1) for own in held]).all(0)
+        return torch.stack([flags.reshape(len(flags), -1).all(-1) for flags in held]).all(0)
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""
@@ -670,7 +690,7 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
-def _total(log_probs: Iterator[Tensor], restarts: int | None) -> Tensor:
+def _total(log_probs: Iterable[Tensor], restarts: int | None) -> Tensor:
     sums = (
         value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1)
         for value in log_probs

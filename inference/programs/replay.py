@@ -272,10 +272,10 @@ class _Recorder(TorchDispatchMode):
             ):
                 words[line.outputs[0]] = line.args[0].word
                 continue
-            own = {self.owner[word] for word in (line.read | set(line.outputs)) - {"_"}}
+            owners = {self.owner[word] for word in (line.read | set(line.outputs)) - {"_"}}
             key = None
             if isinstance(line.func, _View) or not (
-                own & overwritten
+                owners & overwritten
                 or line.changed
                 or torch.Tag.nondeterministic_seeded in getattr(line.func, "tags", ())
             ):
@@ -393,8 +393,8 @@ def _course(function: Function, point: Tensor) -> Function | None:
             return None
         expected = outputs if other is point else function(other)
         if not all(
-            torch.allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-            for one, two in zip(expected, again, strict=True)
+            torch.allclose(expected_k, again_k, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+            for expected_k, again_k in zip(expected, again, strict=True)
         ):
             return None
         if other is not point:

@@ -85,8 +85,9 @@ def run_together(program: Any) -> bool:
                 return False
             near = 1e-7 if all(value.dtype == torch.float64 for value in points.values()) else 1e-3
             return all(
-                one.shape == two.shape and torch.allclose(one, two, rtol=near, atol=near)
-                for one, two in zip(alone, together, strict=True)
+                single.shape == batched.shape
+                and torch.allclose(single, batched, rtol=near, atol=near)
+                for single, batched in zip(alone, together, strict=True)
             )
     return False
 

@@ -91,13 +91,13 @@ def latents_before(sites: Iterable[Site], parameters: Collection[str] = ()) -> s
         sites: in the program's order; parameters: names of more sites that are parameters.
     """
     latents: list[Site] = []
-    found: set[str] = set()
+    names: set[str] = set()
     for site in sites:
         if site.name in parameters or site.kind in ("parameter", "factor"):
-            found |= {latent.name for latent in latents if set(latent.plates) <= set(site.plates)}
+            names |= {latent.name for latent in latents if set(latent.plates) <= set(site.plates)}
         elif site.kind == "latent":
             latents.append(site)
-    return found
+    return names
 
 
 def check_finite(sites: Iterable[Site]) -> None:
@@ -263,21 +263,22 @@ def unchanging_distributions(
     names: Sequence[str], first: Any, second: Any
 ) -> dict[str, Any] | None:
     """Distributions that are the same in two traces whose values differ, by site, or None."""
-    found = {}
+    distributions = {}
     for name in names:
-        one, other = first.nodes[name], second.nodes[name]
+        node_1, node_2 = first.nodes[name], second.nodes[name]
         if any(
-            node["scale"] not in (None, 1.0) or node["mask"] is not None for node in (one, other)
+            node["scale"] not in (None, 1.0) or node["mask"] is not None
+            for node in (node_1, node_2)
         ):
             return None
-        values = torch.stack([one["value"], other["value"]])
+        values = torch.stack([node_1["value"], node_2["value"]])
         alone = torch.stack(
-            [one["fn"].log_prob(one["value"]), other["fn"].log_prob(other["value"])]
+            [node_1["fn"].log_prob(node_1["value"]), node_2["fn"].log_prob(node_2["value"])]
         )
-        if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (one, other)):
+        if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (node_1, node_2)):
             return None
-        found[name] = one["fn"]
-    return found
+        distributions[name] = node_1["fn"]
+    return distributions
 
 
 def is_large(sites: Iterable[Site]) -> bool:

@@ -72,10 +72,10 @@ class Layout:
             )
 
         def of_rows(x: Tensor) -> Tensor:
-            own = x[row]
+            window = x[row]
             if not self.counts_steps or x.is_floating_point() or x.dtype is torch.bool:
-                return own
-            return own - step.to(own.device).reshape(-1, *(1,) * (own.dim() - 1))
+                return window
+            return window - step.to(window.device).reshape(-1, *(1,) * (window.dim() - 1))
 
         return self._each(
             data, of_sequences, of_rows, lambda x: torch.stack([x[step], x[step + 1]])

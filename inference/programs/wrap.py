@@ -295,9 +295,9 @@ def first_run(
         watching = _Watching()
         try:
             with nullcontext() if model.widen else watching:
-                found = trace(model)
+                first_trace = trace(model)
             if not watching.found:
-                return model, found, lines.of
+                return model, first_trace, lines.of
         except RuntimeError as error:
             if not watching.found:
                 if not _clash(error):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -84,7 +84,8 @@ class PredictorPrior:
         return cls(tuple(level for level, _ in scales), tuple(effect for _, effect in scales))
 
 
-class LayerPart(NamedTuple):
+@dataclass(frozen=True)
+class LayerPart:
     """Part of a layer: consecutive items of one family, and their positions.
 
     Args:
@@ -101,11 +102,11 @@ class LayerPart(NamedTuple):
     dispersion: slice
     thresholds: slice
 
-    @property
+    @cached_property
     def num_items(self) -> int:
         return self.items.stop - self.items.start
 
-    @property
+    @cached_property
     def tabled(self) -> bool:
         """Tell whether the items are categorical, with a statistic of their own."""
         return bool(self.family.category_names(self.num_items))

@@ -63,19 +63,17 @@ def _columns_at_once(x: Tensor) -> tuple[Tensor, ...]:
 
 def _variances(x: Tensor, weights: Tensor | None) -> Tensor:
     variance = column_means((x - column_means(x, weights)).square(), weights)
-    ordered, order = x.sort(0)  # NaN last
-    often = torch.ones_like(x) if weights is None else weights[order]
-    up_to = (often * ~ordered.isnan()).cumsum(0)  # rows up to each, (N, J)
-    number = up_to[-1]
-    low, high = (
-        ordered.gather(
-            0,
-            (up_to <= (share * (number - 1)).floor().clamp(min=0))
-            .sum(0, keepdim=True)
-            .clamp(max=len(x) - 1),
-        )[0]
-        for share in (0.25, 0.75)
-    )
+    shares = (0.25, 0.75)
+    if weights is None:
+        ordered = x.sort(0).values  # NaN last
+        number = (~x.isnan()).sum(0).to(x)
+        places = [(share * (number - 1)).floor().clamp(min=0).long() for share in shares]
+    else:
+        ordered, order = x.sort(0)
+        up_to = (weights[order] * ~ordered.isnan()).cumsum(0)  # rows up to each, (N, J)
+        below = [(share * (up_to[-1] - 1)).floor().clamp(min=0) for share in shares]
+        places = [(up_to <= number).sum(0).clamp(max=len(x) - 1) for number in below]
+    low, high = (ordered.gather(0, place.unsqueeze(0))[0] for place in places)
     middle = ((high - low) / NORMAL_WIDTH).square()
     return torch.where(middle > 0, torch.minimum(middle, variance), variance)
 

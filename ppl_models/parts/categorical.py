@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import torch
@@ -551,6 +552,16 @@ def log_tables(probabilities: Tensor) -> Tensor:
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 
+@lru_cache(maxsize=256)
+def _widths(family: ResponseFamily, num_items: int) -> list[tuple[ResponseFamily, int, int, int]]:
+    """Elementary families with numbers of items, entries of tables, and thresholds."""
+    out = []
+    for block, columns, _ in family.blocks(num_items):
+        size = columns.stop - columns.start
+        out.append((block, size, sum(block.num_categories_of(size)), block.num_thresholds(size)))
+    return out
+
+
 def joined(
     family: ResponseFamily,
     num_items: int,
@@ -571,9 +582,7 @@ def joined(
     """
     logs = None if probabilities is None else log_tables(probabilities)
     parts, place, entry, first = [], 0, 0, 0
-    for block, columns, _ in family.blocks(num_items):
-        size = columns.stop - columns.start
-        width, gaps = sum(block.num_categories_of(size)), block.num_thresholds(size)
+    for block, size, width, gaps in _widths(family, num_items):
         if width:
             assert logs is not None
             parts.append(logs[..., entry : entry + width])
@@ -663,13 +672,14 @@ def as_indicators(family: ResponseFamily, table: Tensor) -> Tensor:
     return torch.cat(parts, -1)
 
 
-def threshold_limits(family: ResponseFamily, num_items: int) -> list[tuple[float, float]]:
+@lru_cache(maxsize=256)
+def threshold_limits(family: ResponseFamily, num_items: int) -> Sequence[tuple[float, float]]:
     """Interval of every gap or step, item after item."""
     out: list[tuple[float, float]] = []
     for block, columns, _ in family.blocks(num_items):
         if isinstance(block, Ordinal):
             out += [block.threshold_range] * block.num_thresholds(columns.stop - columns.start)
-    return out
+    return tuple(out)
 
 
 def table_concentrations(family: ResponseFamily, num_items: int) -> list[float]:

@@ -20,9 +20,12 @@ def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
     return torch.Size(np.broadcast_shapes(*shapes))
 
 
+EXACT = 40.0  # above it log(1 + e^x) is x to rounding
+
+
 def softplus(x: Tensor) -> Tensor:
     """Softplus log(1 + e^x), exact to rounding also for x > 20, unlike torch's."""
-    return torch.nn.functional.softplus(x, threshold=40.0)
+    return torch.nn.functional.softplus(x, threshold=EXACT)
 
 
 def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
@@ -81,13 +84,6 @@ def _product_plan(
     )
 
 
-@lru_cache(maxsize=64)
-def _configurations(num_latents: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    index = torch.arange(2**num_latents, device=device)
-    shifts = torch.arange(num_latents - 1, -1, -1, device=device)
-    return ((index[:, None] >> shifts) & 1).to(dtype)
-
-
 def draw_bits(chances: Tensor) -> Tensor:
     """Draw 0 or 1 for each probability; NaN counts as one half.
 
@@ -96,6 +92,7 @@ def draw_bits(chances: Tensor) -> Tensor:
     return torch.bernoulli(chances.nan_to_num(0.5))
 
 
+@lru_cache(maxsize=64)
 def binary_configurations(
     num_latents: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
 ) -> Tensor:
@@ -106,7 +103,9 @@ def binary_configurations(
             f" enumeration stops at {MAX_ENUMERABLE}: use fewer latents, or an engine that samples"
             " the latents"
         )
-    return _configurations(num_latents, dtype, torch.device(device))
+    index = torch.arange(2**num_latents, device=device)
+    shifts = torch.arange(num_latents - 1, -1, -1, device=device)
+    return ((index[:, None] >> shifts) & 1).to(dtype)
 
 
 def support_size(fn: TorchDistribution) -> int | None:
@@ -374,20 +373,29 @@ class ProductEffects(TorchDistribution):
         graph: bool (J, T), True where an entry is free.
         spread: S, (T, T).
         scales: u, (J,).
+        constant: log-density at zero, (); None to work it out.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(
-        self, graph: Tensor, spread: Tensor, scales: Tensor, batch_shape: torch.Size = torch.Size()
+        self,
+        graph: Tensor,
+        spread: Tensor,
+        scales: Tensor,
+        batch_shape: torch.Size = torch.Size(),
+        constant: Tensor | None = None,
     ) -> None:
         self.graph, self.spread, self.scales = graph, spread, scales
+        self.constant = self._log_constant() if constant is None else constant
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
     def expand(
         self, batch_shape: torch.Size, _instance: Distribution | None = None
     ) -> ProductEffects:
-        return ProductEffects(self.graph, self.spread, self.scales, torch.Size(batch_shape))
+        return ProductEffects(
+            self.graph, self.spread, self.scales, torch.Size(batch_shape), self.constant
+        )
 
     @property
     def support(self) -> constraints.Constraint:
@@ -399,6 +407,18 @@ class ProductEffects(TorchDistribution):
         return [
             ((group == g).nonzero().ravel(), own.nonzero().ravel()) for g, own in enumerate(uses)
         ]
+
+    def _log_constant(self) -> Tensor:
+        """Log density at zero, ()."""
+        constant = self.spread.new_zeros(())
+        for children, own in self._groups():
+            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(
+                2 * math.pi
+            )
+            constant = (
+                constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
+            )
+        return constant
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape
@@ -414,13 +434,5 @@ class ProductEffects(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         energy = ((value @ self.spread) * value).sum(-1) / self.scales.square()
-        constant = self.spread.new_zeros(())
-        for children, own in self._groups():
-            each = torch.linalg.slogdet(self.spread[own][:, own])[1] - len(own) * math.log(
-                2 * math.pi
-            )
-            constant = (
-                constant + len(children) * each / 2 - len(own) * self.scales[children].log().sum()
-            )
-        log_density = constant - energy.sum(-1) / 2
+        log_density = self.constant - energy.sum(-1) / 2
         return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

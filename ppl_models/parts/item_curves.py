@@ -242,7 +242,7 @@ class CurvedLoadings(TorchDistribution):
 
     Args:
         graph: bool (J, T), True where an entry is free.
-        spread, scales: of :class:`~ppl_models.parts.distributions.ProductEffects`.
+        spread, scales, constant: of :class:`~ppl_models.parts.distributions.ProductEffects`.
         curved: groups of items with a curve.
     """
 
@@ -255,12 +255,13 @@ class CurvedLoadings(TorchDistribution):
         scales: Tensor,
         curved: tuple[CurvedItems, ...],
         batch_shape: torch.Size = torch.Size(),
+        constant: Tensor | None = None,
     ) -> None:
         self.graph, self.curved = graph, curved
         plain = graph.clone()
         for group in curved:
             plain[group.items] = False
-        self.products = ProductEffects(plain, spread, scales, batch_shape)
+        self.products = ProductEffects(plain, spread, scales, batch_shape, constant)
         super().__init__(batch_shape, graph.shape, validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: object = None) -> CurvedLoadings:
@@ -270,6 +271,7 @@ class CurvedLoadings(TorchDistribution):
             self.products.scales,
             self.curved,
             torch.Size(batch_shape),
+            self.products.constant,
         )
 
     @property

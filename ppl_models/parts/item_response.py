@@ -91,7 +91,7 @@ class ItemResponse(TorchDistribution):
         self.eta = predictor.tensor() if isinstance(predictor, LinearPredictor) else predictor
         self._log_partition: Tensor | None = None
         batch_shape = self.eta.shape[:-1]
-        if dispersion is not None:
+        if dispersion is not None and dispersion.shape[:-1] != batch_shape:
             batch_shape = broadcast_shapes(batch_shape, dispersion.shape[:-1])
         super().__init__(
             batch_shape, torch.Size([family.num_items(self.eta.shape[-1])]), validate_args=False

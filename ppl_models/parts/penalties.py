@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -92,11 +92,11 @@ def stacked(penalties: Sequence[Penalty], like: Tensor) -> Penalty:
 
 def taken(penalty: Penalty, index: Tensor) -> Penalty:
     """Select some of the penalties that are stacked into one, in the order of ``index``."""
-    values = {field.name: getattr(penalty, field.name) for field in fields(cast("Any", penalty))}
-    return replace(
-        cast("Any", penalty),
-        **{n: v[index] if isinstance(v, Tensor) else v for n, v in values.items()},
-    )
+    new = object.__new__(type(penalty))  # not the constructor: the constants were checked before
+    for field in fields(cast("Any", penalty)):
+        value = getattr(penalty, field.name)
+        object.__setattr__(new, field.name, value[index] if isinstance(value, Tensor) else value)
+    return new
 
 
 @dataclass(frozen=True)
@@ -171,21 +171,27 @@ class TruncatedLasso:
     def knots(self) -> tuple[Constant, ...]:
         return (self.threshold,)
 
+    @cached_property
+    def _shaped(self) -> dict[int, tuple[Constant, Constant]]:
+        """Slope and threshold that broadcast along values, by the number of dims of these."""
+        return {}
+
+    def _along(self, value: Tensor) -> tuple[Constant, Constant]:
+        out = _along(self.slope_at_zero, value), _along(self.threshold, value)
+        self._shaped[value.dim()] = out
+        return out
+
     def __call__(self, value: Tensor) -> Tensor:
-        return _along(self.slope_at_zero, value) * value.abs().clamp(
-            max=_along(self.threshold, value)
-        )
+        slope, threshold = self._shaped.get(value.dim()) or self._along(value)
+        return slope * value.abs().clamp(max=threshold)
 
     def slope(self, value: Tensor) -> Tensor:
-        return _along(self.slope_at_zero, value) * (value.abs() < _along(self.threshold, value)).to(
-            value.dtype
-        )
+        slope, threshold = self._shaped.get(value.dim()) or self._along(value)
+        return slope * (value.abs() < threshold).to(value.dtype)
 
     def prox(self, center: Tensor, curvature: Tensor) -> Tensor:
-        shift, threshold = (
-            _along(self.slope_at_zero, center) / curvature,
-            _along(self.threshold, center),
-        )
+        slope, threshold = self._shaped.get(center.dim()) or self._along(center)
+        shift = slope / curvature
         near = center.sign() * torch.nn.functional.relu(center.abs() - shift)
         far = torch.where(
             shift < 2 * threshold, threshold + shift / 2, (2 * shift * threshold).sqrt()

@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ppl_models.parts.distributions import pairwise_dot, softplus
+from ppl_models.parts.distributions import EXACT, pairwise_dot, softplus
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -45,6 +46,11 @@ class ResponseFamily:
     def bound(self) -> float:
         """Default half-width of the interval that holds intercepts and loadings."""
         return 15.0
+
+    @property
+    def parameter_names(self) -> tuple[str, str]:
+        """Users' names of the mean of an item and of its dispersion."""
+        return "mean", "dispersion"
 
     def item_bounds(self, num_items: int) -> tuple[float, ...]:
         """Half-widths of the items' intervals, each by its own family."""
@@ -257,8 +263,10 @@ class ResponseFamily:
 class Bernoulli(ResponseFamily):
     r"""Bernoulli x in {0, 1}; :math:`\eta` is the log-odds, :math:`A = \log(1 + e^\eta)`."""
 
+    parameter_names = ("probability", "dispersion")
+
     def log_partition(self, eta: Tensor) -> Tensor:
-        return softplus(eta)
+        return torch.nn.functional.softplus(eta, threshold=EXACT)
 
     def mean(self, eta: Tensor) -> Tensor:
         return torch.sigmoid(eta)
@@ -329,6 +337,8 @@ class Poisson(ResponseFamily):
     :math:`A = e^\eta`, :math:`h = -\log x!`.
     """
 
+    parameter_names = ("rate", "dispersion")
+
     def log_partition(self, eta: Tensor) -> Tensor:
         return eta.exp()
 
@@ -376,6 +386,8 @@ class NegativeBinomial(ResponseFamily):
     """
 
     is_canonical = False
+
+    parameter_names = ("rate", "size")
 
     def num_dispersed(self, num_items: int) -> int:
         return num_items
@@ -453,6 +465,8 @@ class Normal(ResponseFamily):
     is_continuous = True
     is_linear = True
 
+    parameter_names = ("mean", "variance")
+
     def num_dispersed(self, num_items: int) -> int:
         return num_items
 
@@ -488,6 +502,8 @@ class LogNormal(Normal):
 
     The density carries the Jacobian :math:`-\log x`.
     """
+
+    parameter_names = ("mean_of_log", "variance_of_log")
 
     def statistic(self, x: Tensor) -> Tensor:
         return x.log()
@@ -548,8 +564,9 @@ def dispersed_items(family: ResponseFamily, items: Sequence[str]) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=256)
 def sizes(family: ResponseFamily, num_items: int) -> Tensor:
-    """Mask of negative binomial sizes in the dispersion vector, bool (D,).
+    """Mask of negative binomial sizes in the dispersion vector, bool (D,); read-only.
 
     The other entries are variances.
     """

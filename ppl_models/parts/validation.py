@@ -99,11 +99,14 @@ def plain_fields(record: Any, tensors: bool = True) -> None:
             object.__setattr__(record, field.name, changed)
 
 
+PLAIN = (bool, int, float, str, type(None))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray | Tensor):
         return _plain(value.tolist())  # a number where it has no dims
     if isinstance(value, list) or type(value) is tuple:
-        parts = tuple(_plain(part) for part in value)
+        parts = tuple(part if type(part) in PLAIN else _plain(part) for part in value)
         return (
             value
             if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from inference.base.component_distributions import normal
 from inference.base.component_distributions.dispatch import distribution_of
 from ppl_models import Categorical, Mixture
 from ppl_models.parts import categorical
@@ -48,3 +49,16 @@ def test_rows_are_counted_by_codes_as_by_one_hot_vectors(
         torch.testing.assert_close(
             getattr(found[0][1], name), getattr(found[1][1], name), rtol=1e-12, atol=1e-12
         )
+
+
+@pytest.mark.parametrize("rows_at_once", [2**20, 40])
+def test_covariances_are_summed_over_parts_of_the_rows(
+    rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normal, "ROWS_AT_ONCE", rows_at_once)
+    generator = torch.Generator().manual_seed(0)
+    x = 1e3 + torch.randn(101, 3, generator=generator, dtype=torch.float64)
+    weights = torch.rand(101, generator=generator, dtype=torch.float64)
+    for often in (None, weights):
+        expected = x.mT.cov(correction=0, aweights=often)
+        torch.testing.assert_close(normal.covariance(x, often), expected)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from inference import EM, fit
+from inference.base.component_distributions.items import ItemDistribution
 from inference.programs.program import Program
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
@@ -40,14 +41,18 @@ def entered(call: Callable[[], Any], *functions: Callable[..., Any]) -> list[Cou
 def test_a_mixture_is_described_once_and_run_once_in_each_units() -> None:
     x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0)).double()
     x[:150] += 4
-    described, opened = entered(
+    described, opened, entries, scales = entered(
         lambda: fit(Mixture(2, Normal(), num_items=4), x),
         Mixture._components.func,  # type: ignore[attr-defined]
         Program.__init__,
+        ItemDistribution._entries.func,  # type: ignore[attr-defined]
+        ItemDistribution.scales,
     )
     assert set(described.values()) == {1}
     assert len(described) <= 3  # as given, with the units of the data, in standard units
     assert opened.total() <= 3
+    assert entries.total() <= 3
+    assert scales.total() <= 6  # and not once a start, none of which has a variance at its floor
 
 
 @pytest.mark.filterwarnings("ignore")

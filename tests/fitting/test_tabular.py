@@ -13,7 +13,7 @@ import torch
 from zoo.table import every_row, quick_fit
 
 from inference import EM, fit
-from inference.fitting.columns import with_names
+from inference.fitting.columns import variables_of, with_names
 from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
 
 
@@ -22,7 +22,8 @@ def test_every_number_stands_under_its_names(row) -> None:
     result = quick_fit(row)
     data, frames = result.to_xarray(), result.frames
     everything = result.params | (result.local or {})
-    assert set(data.data_vars) == set(frames) == set(everything)
+    known = {v.name for variables in variables_of(result).values() for v in variables}
+    assert set(data.data_vars) == set(frames) == set(everything) | known
     for site, value in everything.items():
         np.testing.assert_array_equal(data[site].values, value.numpy())
         frame = frames[site]

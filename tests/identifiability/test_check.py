@@ -124,7 +124,7 @@ def test_b_can_fail_on_the_values_and_hold_on_others() -> None:
     assert equal.decision.a_holds
     assert equal.decision.b_holds is False
     assert set(equal.decision.separation.pair) == {(1, 0), (0, 1)}
-    assert "do not tell configurations" in equal.text()
+    assert "do not distinguish configurations" in equal.text()
     unequal = graph * 2.0
     unequal[4, 1] = 1.5
     report = check_graph(graph, unequal)

@@ -219,7 +219,7 @@ def test_blocks_are_items_of_the_proof() -> None:
     assert strict.to_dict()["first"] == [0, 1, 2]
     twice = check_q_matrix(np.vstack([EYE, EYE, [[1, 1, 1]]]), "additive")
     assert twice.verdict == "generic"  # effects of 1, 1 and -2, say, leave 000 and 111 alike
-    assert "do not tell the profiles" in twice.text()
+    assert "do not distinguish the profiles" in twice.text()
 
 
 def test_a_hierarchy_has_fewer_profiles() -> None:

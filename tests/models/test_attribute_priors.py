@@ -24,6 +24,7 @@ from ppl_models import (
     Normal,
     Poisson,
 )
+from ppl_models.deep_discrete_encoder import loadings_prior
 
 F64 = torch.float64
 Q = ((1, 0), (0, 1), (1, 0), (0, 1), (1, 1), (1, 1), (1, 0), (0, 1))
@@ -43,6 +44,23 @@ def answers(rule: str, num_rows: int = 300, seed: int = 0) -> Tensor:
     share = bits @ asked.mT / asked.sum(-1)
     share = {"dina": (share == 1).to(F64), "dino": (share > 0).to(F64)}.get(rule, share)
     return (torch.rand(share.shape, generator=generator, dtype=F64) < 0.1 + 0.8 * share).to(F64)
+
+
+@pytest.mark.parametrize("rule", ["dina", "gdm", "rrum"])
+def test_the_prior_of_loadings_is_made_once_for_each_precision(rule: str) -> None:
+    """Its constant goes along with every batch, and the density is that of a new one."""
+    (layer,) = LatentAttributeModel(Q, items=rule).layers()
+    (fresh,) = LatentAttributeModel(Q, items=rule).layers()
+    for dtype in (torch.float32, F64):
+        zero = torch.zeros((), dtype=dtype)
+        prior = loadings_prior(layer, zero)
+        assert loadings_prior(layer, zero) is prior
+        draw = prior.sample()
+        assert draw.dtype == dtype
+        batch = prior.expand([3, 1]).expand([3, 2])
+        expected = loadings_prior(fresh, zero).log_prob(draw)
+        assert expected.dtype == dtype
+        torch.testing.assert_close(batch.log_prob(draw), expected.expand(3, 2), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bottom", ["additive", "dina"])

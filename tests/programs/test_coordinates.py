@@ -8,6 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy import stats
 from scipy.stats import binomtest
 from torch.distributions import biject_to
 
@@ -17,7 +18,7 @@ from inference.programs.curvature import minus_hessian
 from inference.programs.program import Program
 from ppl_models import Mixture, MultivariateNormal, OptionsHMM
 from ppl_models.datasets import simulate_options
-from ppl_models.parts.precisions import LogCholesky, Precision
+from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
 
 F64 = torch.float64
 
@@ -82,6 +83,38 @@ def test_the_bijection_of_precisions_has_its_jacobian():
     )
     assert torch.allclose(move.inv(move(point)), point)
     assert biject_to(Precision(torch.tensor(4.0), torch.eye(3)).support).size == 3
+
+
+def test_the_density_of_precisions_is_that_of_the_wishart_distribution() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 3):
+        root, draws = (
+            torch.randn(*shape, size + 3, generator=generator, dtype=F64)
+            for shape in ((size,), (2, 4, size))
+        )
+        inverse_scale, value = root @ root.mT, draws @ draws.mT
+        freedom = torch.tensor(size + 1.5, dtype=F64)
+        own, torchs = (
+            kind(freedom, precision_matrix=inverse_scale).expand([4]).to_event(1).log_prob(value)
+            for kind in (Precision, dist.Wishart)
+        )
+        by_scipy = stats.wishart(float(freedom), torch.linalg.inv(inverse_scale).numpy())
+        expected = [
+            sum(float(by_scipy.logpdf(x.numpy() if size > 1 else float(x))) for x in matrices)
+            for matrices in value
+        ]
+        torch.testing.assert_close(own, torchs, rtol=1e-12, atol=0)
+        torch.testing.assert_close(own, torch.tensor(expected, dtype=F64), rtol=1e-8, atol=0)
+
+
+def test_matrices_are_checked_one_by_one_for_symmetry_and_finiteness() -> None:
+    value = torch.eye(2, dtype=F64).expand(6, 2, 2).clone()
+    value[1, 0, 1] = 1e-7  # by rounding
+    value[2, 0, 1] = 1e-3
+    value[3, 0, 0] = torch.inf
+    value[4, 1, 0] = torch.nan
+    value[5, 1, 1] = -1.0
+    assert PositiveDefinite(2).check(value).tolist() == [True, True, False, False, False, False]
 
 
 # ---------------------------------------------------------------- names

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inference.base.component_noise import Cells
 from inference.base.steps import RunningSum
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.components import MixtureComponents
@@ -129,11 +130,11 @@ class ComponentDistribution:
             data, responsibilities, centre, floor: as above.
             blank: any values, (R, ...).
         """
-        rows = max(1, AT_ONCE // max(1, data.shape[-1]))
+        rows = max(1, AT_ONCE // self.width)
         parts = zip(data.split(rows), responsibilities.split(rows, -2), strict=True)
         total = RunningSum[Any]()
-        for own, share in parts:
-            total.add(self.statistics(own, share, centre, None))
+        for block, share in parts:
+            total.add(self.statistics(block, share, centre, None))
         return self.m_step(total.total(), responsibilities.mT.sum(-1), blank, floor)
 
     def moved(self, params: Params, centres: Tensor, widths: Tensor) -> Params:
@@ -212,6 +213,10 @@ class ComponentDistribution:
     def normal_scales(self, params: Params) -> NormalScales | None:
         """As :meth:`inference.base.structure.Structure.normal_scales`, of parameters (K, ...)."""
         return None
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Functions of the parameters under users' names of them."""
+        return {}
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
         """Items whose family has a dispersion."""
@@ -306,8 +311,8 @@ def whitened(factor: Tensor, means: Tensor, data: Tensor) -> Tensor:
         (N, [R], K, J), or (R, K, N, J) where every restart has rows of its own.
     """
     if data.dim() == 3:
-        own: Tensor = (data.unsqueeze(1) - means.unsqueeze(-2)) @ factor
-        return own
+        residuals: Tensor = (data.unsqueeze(1) - means.unsqueeze(-2)) @ factor
+        return residuals
     scaled = data @ factor.flatten(0, -3).movedim(0, 1).reshape(data.shape[1], -1)  # (N, [R] K J)
     shift = (means.unsqueeze(-2) @ factor).squeeze(-2)  # ([R], K, J)
     return scaled.reshape((len(data), *factor.shape[:-2], data.shape[1])) - shift

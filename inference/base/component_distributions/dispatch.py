@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.items import ItemDistribution
 from inference.base.component_distributions.normal import NormalDistribution
@@ -17,6 +19,7 @@ WHOLE_ROWS: dict[type, type[ComponentDistribution]] = {
 }
 
 
+@lru_cache(maxsize=64)  # what a description says is worked out once, and not in every step
 def distribution_of(about: MixtureComponents) -> ComponentDistribution:
     """Component distribution of a description; independent items by default."""
     return WHOLE_ROWS.get(type(about.component), ItemDistribution)(about)

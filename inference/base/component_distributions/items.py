@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from inference.base.component_distributions.normal import EMPTY, rests_on
 from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.degenerate import listed
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.component_sites import item_distribution
@@ -103,8 +104,8 @@ class ItemDistribution(ComponentDistribution):
         """Mask of the statistic's entries that belong to a table, bool (P,)."""
         return torch.cat(
             [
-                torch.full((own.stop - own.start,), bool(part.num_categories_of(1)))
-                for part, _, own in self._own
+                torch.full((entries.stop - entries.start,), bool(part.num_categories_of(1)))
+                for part, _, entries in self._entries
             ]
         )
 
@@ -124,12 +125,12 @@ class ItemDistribution(ComponentDistribution):
         )
 
     @cached_property
-    def _own(self) -> list[tuple[ResponseFamily, slice, slice]]:
+    def _entries(self) -> list[tuple[ResponseFamily, slice, slice]]:
         """Families with their columns and the positions of their statistics."""
         size = self.about.num_items
         return [
-            (part, columns, own)
-            for (part, columns, _), own in zip(
+            (part, columns, entries)
+            for (part, columns, _), entries in zip(
                 self.family.blocks(size), self.family.predictors(size), strict=True
             )
         ]
@@ -139,7 +140,7 @@ class ItemDistribution(ComponentDistribution):
         """Columns that have a predictor, in the order of the predictors."""
         return [
             j
-            for part, columns, _ in self._own
+            for part, columns, _ in self._entries
             if not part.num_categories_of(1)
             for j in range(self.about.num_items)[columns]
         ]
@@ -161,9 +162,9 @@ class ItemDistribution(ComponentDistribution):
         """Columns that have a dispersion, in its order."""
         return [
             j
-            for part, own, _ in self._own
+            for part, columns, _ in self._entries
             if part.num_dispersed(1)
-            for j in range(self.about.num_items)[own]
+            for j in range(self.about.num_items)[columns]
         ]
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
@@ -182,16 +183,16 @@ class ItemDistribution(ComponentDistribution):
         code = torch.zeros(len(data), dtype=torch.long, device=data.device)
         for j, size in enumerate(values):  # one digit an item, the last of them for what is missing
             code = code * (size + 1) + data[:, j].nan_to_num(size).long()
-        found, index, counts = torch.unique(code, return_inverse=True, return_counts=True)
-        if 2 * len(found) > len(data):
+        codes, index, counts = torch.unique(code, return_inverse=True, return_counts=True)
+        if 2 * len(codes) > len(data):
             return None
-        first = torch.full_like(found, len(data)).scatter_reduce(
+        first = torch.full_like(codes, len(data)).scatter_reduce(
             0, index, torch.arange(len(data), device=data.device), "amin"
         )
         return data[first], (
             counts.to(data)
             if weights is None
-            else weights.new_zeros(len(found)).index_add(0, index, weights)
+            else weights.new_zeros(len(codes)).index_add(0, index, weights)
         )
 
     def features(self, params: Params) -> Tensor:
@@ -201,10 +202,10 @@ class ItemDistribution(ComponentDistribution):
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
         out = variances.clone()
-        for part, columns, own in self._own:
+        for part, columns, entries in self._entries:
             if isinstance(part, Categorical):
                 items = part.segments(columns.stop - columns.start, variances.device)
-                out[own] = items.spread(items.total(variances[own]))
+                out[entries] = items.spread(items.total(variances[entries]))
         return out
 
     @cached_property
@@ -231,11 +232,11 @@ class ItemDistribution(ComponentDistribution):
         return None if places is None else (places, mask)
 
     def centre(self, data: Tensor) -> Tensor:
-        found = self._places(data)
-        if found is None:
+        places = self._places(data)
+        if places is None:
             return super().centre(data)
         return torch.bincount(
-            found[0].flatten(), minlength=self.family.num_predictors(self.about.num_items)
+            places[0].flatten(), minlength=self.family.num_predictors(self.about.num_items)
         ).to(data) / len(data)
 
     def scales(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -246,8 +247,8 @@ class ItemDistribution(ComponentDistribution):
             values if mask is None else values.masked_fill_(mask == 0, torch.nan)
         )  # a copy, where entries are missing
         scales = [
-            column_variances(values[:, own], weights) * part.is_canonical
-            for part, own in self._dispersed
+            column_variances(values[:, entries], weights) * part.is_canonical
+            for part, entries in self._dispersed
         ]  # a size has no scale
         return torch.cat(scales)
 
@@ -257,10 +258,32 @@ class ItemDistribution(ComponentDistribution):
         size = self.about.num_items
         blocks = zip(self.family.blocks(size), self.family.predictors(size), strict=True)
         return [
-            (part, own)
-            for (part, _, dispersion), own in blocks
+            (part, entries)
+            for (part, _, dispersion), entries in blocks
             if dispersion.stop > dispersion.start
         ]
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Means and dispersions of the items, whose names depend on their families."""
+        out: dict[str, NamedEstimate] = {}
+        columns = {"predictors": self._numeric, "dispersion": self._dispersed_columns}
+        for part, own, _ in self._own:  # families of one name have one function
+            if part.num_categories_of(1) or part.num_thresholds(1):
+                continue
+            functions: tuple[Callable[[Tensor], Tensor], ...] = (part.mean, torch.clone)
+            for (site, order), name, function in zip(
+                columns.items(), part.parameter_names, functions, strict=True
+            ):
+                own_columns = range(self.about.num_items)[own]
+                if places := tuple(order.index(j) for j in own_columns if j in order):
+                    before = out[name].places or () if name in out else ()
+                    out[name] = NamedEstimate(site, (*before, *places), function)
+        return {
+            name: each._replace(places=None)
+            if each.places == tuple(range(len(columns[each.site])))
+            else each
+            for name, each in out.items()
+        }
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         dispersion = params["dispersion"].unsqueeze(-3) if "dispersion" in params else None
@@ -271,9 +294,9 @@ class ItemDistribution(ComponentDistribution):
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
     ) -> ItemStatistics:
-        found = self._places(data)
-        if found is not None:
-            return self._tallies(*found, responsibilities, centre)
+        places = self._places(data)
+        if places is not None:
+            return self._tallies(*places, responsibilities, centre)
         statistic, mask = self.statistic(data)
         t = statistic - centre
         t = t if mask is None else t * mask
@@ -299,9 +322,9 @@ class ItemDistribution(ComponentDistribution):
         )  # (N, [R] K): a row of it is added at once
         sums, counts = share.new_zeros(len(centre), share.shape[1]), []
         for j, place in enumerate(places.unbind(-1)):
-            own = share if seen is None else share * seen[:, j : j + 1]
-            sums.index_add_(0, place, own)
-            counts.append(own.sum(0))
+            share_j = share if seen is None else share * seen[:, j : j + 1]
+            sums.index_add_(0, place, share_j)
+            counts.append(share_j.sum(0))
         item_counts = self._tables(centre).spread(
             torch.stack(counts, -1).reshape(*batch, -1)
         )  # ([R], K, P)
@@ -325,7 +348,7 @@ class ItemDistribution(ComponentDistribution):
             # about the predictor kept, which differs from the mean only at the bound
             gap = family.mean(self.predictor(new)) - statistics.centre
             variances = (statistics.squares - 2 * gap * statistics.sums) / number + gap.square()
-            dispersed = torch.cat([variances[..., own] for _, own in self._dispersed], -1)
+            dispersed = torch.cat([variances[..., columns] for _, columns in self._dispersed], -1)
             new["dispersion"] = torch.maximum(dispersed, floor).clamp(
                 *ends(about.variance_limits, dispersed)
             )
@@ -333,13 +356,13 @@ class ItemDistribution(ComponentDistribution):
             entries = sizes(family, about.num_items).nonzero().ravel().tolist()
             places = [self._numeric.index(column) for column in self._sized]
             for d, (entry, place) in enumerate(zip(entries, places, strict=True)):
-                own = _sizes(
+                size = _sizes(
                     statistics.values[..., d, :],
                     statistics.shares,
                     new["predictors"][..., place],
                     params["dispersion"][..., entry],
                 )
-                new["dispersion"][..., entry] = own
+                new["dispersion"][..., entry] = size
         return new
 
     def _predictors(self, sums: Tensor, means: Tensor, empty: Tensor, params: Params) -> Params:
@@ -347,8 +370,8 @@ class ItemDistribution(ComponentDistribution):
         new, (low, high) = params["predictors"].clone(), ends(self.about.limits, means)
         linear = self.family.linearise(means, MEAN_EPSILON)
         before = params.get("thresholds", new.new_zeros(*new.shape[:-2], 0))
-        found, first, gap = [], 0, 0
-        for part, columns, own in self._own:
+        thresholds, first, gap = [], 0, 0
+        for part, columns, entries in self._entries:
             if part.num_categories_of(1):
                 continue
             size = columns.stop - columns.start
@@ -360,20 +383,20 @@ class ItemDistribution(ComponentDistribution):
                 )
                 new[..., place], threshold = maximise_ordinal(
                     part,
-                    sums[..., own].clamp(min=0),
+                    sums[..., entries].clamp(min=0),
                     new[..., place],
                     before[..., gaps],
                     part.bound if self.about.bound is None else self.about.bound,
                 )
-                found.append(threshold)
+                thresholds.append(threshold)
             else:
                 new[..., place] = torch.where(
-                    empty[..., own],
+                    empty[..., entries],
                     new[..., place],
-                    linear[..., own].clamp(low[place], high[place]),
+                    linear[..., entries].clamp(low[place], high[place]),
                 )
         return {"predictors": new} | (
-            {"thresholds": torch.cat(found, -1)} if "thresholds" in params else {}
+            {"thresholds": torch.cat(thresholds, -1)} if "thresholds" in params else {}
         )
 
     def _probabilities(self, counts: Tensor, totals: Tensor, before: Tensor) -> Tensor:
@@ -420,7 +443,7 @@ class ItemDistribution(ComponentDistribution):
 
     def answers(self) -> tuple[int, ...] | None:
         named, out = self.family.category_names(self.about.num_items), []
-        for part, columns, _ in self._own:
+        for part, columns, _ in self._entries:
             out += [
                 len(named[j]) if j in named else 2 if isinstance(part, Bernoulli) else 0
                 for j in range(self.about.num_items)[columns]
@@ -441,8 +464,8 @@ class ItemDistribution(ComponentDistribution):
     def category_chances(self, params: Params) -> Tensor:
         predictor = self.predictor(params)
         parts = [
-            part.mean(predictor[..., own])
-            for part, _, own in self._own
+            part.mean(predictor[..., entries])
+            for part, _, entries in self._entries
             if isinstance(part, Categorical)
         ]
         return torch.cat(parts, -1) if parts else super().category_chances(params)
@@ -461,20 +484,20 @@ class ItemDistribution(ComponentDistribution):
     ) -> tuple[str, ...]:
         if "dispersion" not in params:
             return ()
-        few = (counts < 2) & (counts >= 1)
-        dispersed, found = self.dispersed_items(names), []
-        at_floor = (params["dispersion"] <= 1.001 * floor) & (
-            self.scales(data, weights) > 1.001 * floor
-        )
+        few, sentences = (counts < 2) & (counts >= 1), []
+        at_floor = params["dispersion"] <= 1.001 * floor
+        if bool(at_floor.any()):  # else the rows need not be read
+            at_floor = at_floor & (self.scales(data, weights) > 1.001 * floor)
+        dispersed = self.dispersed_items(names) if bool(at_floor.any()) else []
         for k in at_floor.any(-1).nonzero().ravel().tolist():
             items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
-            found.append(
+            sentences.append(
                 f"the variance of component {k} in {shown} is at its floor"
                 f" (variance_floor={self.about.variance_floor:g} times the column's), on"
                 f" {float(counts[k]):.3g} rows"
             )
-        return (*found, *rests_on(few, counts))
+        return (*sentences, *rests_on(few, counts))
 
     def normal_scales(self, params: Params) -> NormalScales | None:
         variances = ~sizes(self.family, self.about.num_items)
@@ -482,14 +505,14 @@ class ItemDistribution(ComponentDistribution):
             return None
         k = self.about.num_components
         number = torch.arange(k * len(variances)).reshape(k, -1)
-        own = torch.where(variances, number, -1)
+        numbers = torch.where(variances, number, -1)
         locations = torch.full((k, len(self._numeric)), -1)
-        locations[:, [self._numeric.index(j) for j in self._dispersed_columns]] = own
+        locations[:, [self._numeric.index(j) for j in self._dispersed_columns]] = numbers
         return NormalScales(
             operator.itemgetter("dispersion"),
-            torch.ones(own.numel()),
+            torch.ones(numbers.numel()),
             {"predictors": locations},
-            {"dispersion": own},
+            {"dispersion": numbers},
         )
 
     def dispersed_items(self, items: Sequence[str]) -> list[str]:
@@ -508,10 +531,10 @@ class ItemDistribution(ComponentDistribution):
         """Normal scores of the noise, missing entries drawn from the model."""
         parts = []
         size, predictor = self.about.num_items, self.predictor(params)
-        for (family, columns, dispersed), own in zip(
+        for (family, columns, dispersed), entries in zip(
             self.family.blocks(size), self.family.predictors(size), strict=True
         ):
-            x, eta = data[:, columns].unsqueeze(-2), predictor[:, own]
+            x, eta = data[:, columns].unsqueeze(-2), predictor[:, entries]
             if isinstance(family, Normal):
                 value = (
                     (family.statistic(x) - eta) / params["dispersion"][:, dispersed].sqrt()
@@ -595,6 +618,6 @@ def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:
                 for r in range(len(values))
             ]
         )
-    x, often = weighted_tally(values, shares)
-    sums, counts = (often * x).sum(-1, keepdim=True), often.sum(-1, keepdim=True)
-    return maximise_sizes(x, often, sums, counts, eta.unsqueeze(-1), size)
+    x, tally = weighted_tally(values, shares)
+    sums, counts = (tally * x).sum(-1, keepdim=True), tally.sum(-1, keepdim=True)
+    return maximise_sizes(x, tally, sums, counts, eta.unsqueeze(-1), size)

@@ -32,6 +32,7 @@ from inference.base.component_distributions.base import (
     whitened,
 )
 from inference.base.degenerate import listed
+from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
 from ppl_models.descriptions.row_distributions import LEAST_WIDTH, RowDistribution
@@ -41,6 +42,7 @@ TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much t
 MOST_BY_CHANCE = 3.0  # gain of a thin slab of rows that chance explains, in p log N nats
 MOST_OF_PRIOR = 0.5  # of a variance: beyond it the prior gives the width, not the rows
 MOST_SHOWN = 6  # columns of a warning
+ROWS_AT_ONCE = 2**20  # numbers of the rows whose covariance is taken
 EMPTY = 1e-10  # expected rows below which a component keeps its parameters
 
 
@@ -63,6 +65,7 @@ class WholeRowDistribution(ComponentDistribution):
     """Whole-row distributions with a precision matrix for each component."""
 
     site = "means"
+    spread = "covariance"  # name of the inverse of the precisions
 
     @property
     def width(self) -> int:
@@ -91,6 +94,13 @@ class WholeRowDistribution(ComponentDistribution):
     def means(self, params: Params) -> Tensor:
         """Means of the components, (K, J)."""
         return params[self.site]
+
+    def named_estimates(self) -> dict[str, NamedEstimate]:
+        """Means or locations, and the inverses of the precisions."""
+        return {
+            self.site.removesuffix("s"): NamedEstimate(self.site, None, torch.clone),
+            self.spread: NamedEstimate("precisions", None, torch.linalg.inv, False),
+        }
 
     def expected_rows(self, params: Params, shares: Tensor) -> Tensor:
         return shares @ self.means(params)
@@ -134,7 +144,7 @@ class WholeRowDistribution(ComponentDistribution):
         few &= (counts < 2) | (
             prior < LEAST_WIDTH * counts
         )  # else the prior gives the covariance its width
-        spread = torch.atleast_2d(self.statistic(data)[0].mT.cov(correction=0, aweights=weights))
+        spread = covariance(self.statistic(data)[0], weights)
         values, vectors = torch.linalg.eigh(
             spread
         )  # the data may have no width in a direction themselves
@@ -145,7 +155,7 @@ class WholeRowDistribution(ComponentDistribution):
         narrow = inverse @ factor @ along[..., -1:]  # that direction v, (K, J, 1)
         prior_parts = (narrow.mT.square() @ self.ridge(narrow)).squeeze(-1) / ratios[..., -1]
         is_seen = (prior_parts < MOST_OF_PRIOR * counts) & self._is_dense(widths, counts)
-        found = [
+        sentences = [
             f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's"
             f" variance there, on {float(counts[k]):.3g} rows"
             for k in ((widths < LEAST_WIDTH) & ~is_seen).nonzero().ravel().tolist()
@@ -174,11 +184,11 @@ class WholeRowDistribution(ComponentDistribution):
                         ),
                     ]
                 )
-                found.append(
+                sentences.append(
                     f"columns {shown} repeat each other or add up to each other, so that"
                     " covariances have no width but what the prior gives them: leave out a column"
                 )
-        return (*found, *rests_on(few, counts))
+        return (*sentences, *rests_on(few, counts))
 
 
 class NormalDistribution(WholeRowDistribution):
@@ -236,10 +246,12 @@ class NormalDistribution(WholeRowDistribution):
         sums, squares = torch.zeros_like(params["means"]), torch.zeros_like(params["precisions"])
         for rows, seen in patterns_of(data.isnan()):
             filled, spread = _completed(params, data[rows], seen)
-            own, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
-            sums = sums + (own.unsqueeze(-2) @ x).squeeze(-2)
+            weight_p, x = weight[..., rows], filled - centre  # (R, K, n), (R, K, n, J)
+            sums = sums + (weight_p.unsqueeze(-2) @ x).squeeze(-2)
             squares = (
-                squares + x.mT @ (own.unsqueeze(-1) * x) + own.sum(-1)[..., None, None] * spread
+                squares
+                + x.mT @ (weight_p.unsqueeze(-1) * x)
+                + weight_p.sum(-1)[..., None, None] * spread
             )
         return NormalStatistics(sums, squares, centre)
 
@@ -330,6 +342,22 @@ def _completed(params: Params, data: Tensor, seen: Tensor) -> tuple[Tensor, Tens
         )
         spread[..., places.unsqueeze(-1), places] = torch.cholesky_inverse(factor)
     return filled, spread
+
+
+def covariance(x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Covariance matrix of the rows of x, (J, J), over their number, a part of them at a time.
+
+    Args:
+        x: (N, J); weights: how often each row counts, (N,); None for once.
+    """
+    often = x.new_ones(1).expand(len(x)) if weights is None else weights.to(x)
+    mean = (often @ x) / often.sum()
+    few = max(1, ROWS_AT_ONCE // x.shape[1])
+    parts = [
+        (part - mean).mT @ ((part - mean) * own.unsqueeze(-1))
+        for part, own in zip(x.split(few), often.split(few), strict=True)
+    ]
+    return torch.stack(parts).sum(0) / often.sum()
 
 
 def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tensor:

@@ -39,16 +39,16 @@ def maximise_ordinal(
         locations, thresholds: to begin with.
         bound: of locations.
     """
-    found, gaps, entry, place = [], [], 0, 0
+    maxima, gaps, entry, place = [], [], 0, 0
     for j, size in enumerate(family.sizes(locations.shape[-1])):
-        own = slice(entry, entry + size), slice(place, place + size - 2)
+        spans = slice(entry, entry + size), slice(place, place + size - 2)
         location, threshold = _maximise_item(
-            family, counts[..., own[0]], locations[..., j], thresholds[..., own[1]], bound
+            family, counts[..., spans[0]], locations[..., j], thresholds[..., spans[1]], bound
         )
-        found.append(location)
+        maxima.append(location)
         gaps.append(threshold)
-        entry, place = own[0].stop, own[1].stop
-    return torch.stack(found, -1), torch.cat(gaps, -1)
+        entry, place = spans[0].stop, spans[1].stop
+    return torch.stack(maxima, -1), torch.cat(gaps, -1)
 
 
 def _maximise_item(
@@ -61,19 +61,19 @@ def _maximise_item(
         return point[..., :num_classes], point[..., num_classes:]
 
     def value(point: Tensor) -> Tensor:
-        eta, own = split(point)
-        return (counts * family.log_chances_of_item(eta, own.unsqueeze(-2))).sum((-2, -1))
+        eta, cuts = split(point)
+        return (counts * family.log_chances_of_item(eta, cuts.unsqueeze(-2))).sum((-2, -1))
 
     def inside(point: Tensor) -> Tensor:
-        eta, own = split(point)
-        return torch.cat([eta.clamp(-bound, bound), own.clamp(low, high)], -1)
+        eta, cuts = split(point)
+        return torch.cat([eta.clamp(-bound, bound), cuts.clamp(low, high)], -1)
 
     point, other = torch.cat([location, threshold], -1), inside(_guess(family, counts))
     point = torch.where((value(other) > value(point)).unsqueeze(-1), other, point)
     for _ in range(MOST_STEPS):
-        eta, own = split(point)
-        slopes = family.slopes_of_item(eta, own.unsqueeze(-2))  # (R, K, C, 1 + C - 2)
-        weight = family.log_chances_of_item(eta, own.unsqueeze(-2)).exp() * counts.sum(
+        eta, cuts = split(point)
+        slopes = family.slopes_of_item(eta, cuts.unsqueeze(-2))  # (R, K, C, 1 + C - 2)
+        weight = family.log_chances_of_item(eta, cuts.unsqueeze(-2)).exp() * counts.sum(
             -1, keepdim=True
         )  # (R, K, C)
         g = (counts.unsqueeze(-1) * slopes).sum(-2)  # (R, K, 1 + C - 2)

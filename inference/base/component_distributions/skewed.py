@@ -61,6 +61,7 @@ class SkewNormalDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.SkewNormal`."""
 
     site = "locations"
+    spread = "scale"
     equation = "skew-normal(μ_{k}, skew δ_{k}, covariance Σ_{k} about them)"
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
@@ -119,29 +120,29 @@ class SkewNormalDistribution(WholeRowDistribution):
         half = (high - low) / 2
         empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
-        one, two = s.first.unsqueeze(-1), s.second.unsqueeze(-1)
-        spread = (number * two - one.square()).clamp(min=1e-300)
-        skews = ((number * s.slopes - one * s.sums) / spread).clamp(-half, half)
-        locations = ((s.sums - one * skews) / number + s.centre).clamp(low, high)
+        first, second = s.first.unsqueeze(-1), s.second.unsqueeze(-1)
+        spread = (number * second - first.square()).clamp(min=1e-300)
+        skews = ((number * s.slopes - first * s.sums) / spread).clamp(-half, half)
+        locations = ((s.sums - first * skews) / number + s.centre).clamp(low, high)
         centred = locations - s.centre
 
         def product(a: Tensor, b: Tensor) -> Tensor:
             crossed = a.unsqueeze(-1) * b.unsqueeze(-2)
             return crossed + crossed.mT
 
-        own = (
+        halved = (
             number.unsqueeze(-1) * product(centred, centred) / 2
-            + two.unsqueeze(-1) * product(skews, skews) / 2
+            + second.unsqueeze(-1) * product(skews, skews) / 2
         )
         scatter = (
             s.squares
             - product(centred, s.sums)
             - product(skews, s.slopes)
-            + own
-            + one.unsqueeze(-1) * product(skews, centred)
+            + halved
+            + first.unsqueeze(-1) * product(skews, centred)
         )
         precisions = posterior_precisions(scatter, number, self.ridge(scatter))
-        widened = (skews * (two / number).sqrt()).clamp(-half, half)
+        widened = (skews * (second / number).sqrt()).clamp(-half, half)
         return {
             "locations": torch.where(empty, params["locations"], locations),
             "skews": torch.where(empty, params["skews"], widened),

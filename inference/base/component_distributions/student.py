@@ -59,6 +59,7 @@ class TStatistics:
 class TDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.MultivariateT`."""
 
+    spread = "scale"
     equation = "Student t(μ_{k}, scale Σ_{k}, ν_{k} degrees of freedom)"
 
     @property

@@ -57,19 +57,19 @@ def standard(
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted number of entries of every column, (J,)."""
         rows = data.flatten(0, -2)  # of steps, where rows are sequences
-        often = (
+        counts = (
             data.new_ones(1).expand(len(rows))
             if weights is None
             else weights.repeat_interleave(len(rows) // len(weights))
         )
         few = max(1, AT_ONCE // rows.shape[-1])
         parts = [
-            own.double() @ part.isfinite().double()
-            for part, own in zip(rows.split(few), often.split(few), strict=True)
+            weight.double() @ part.isfinite().double()
+            for part, weight in zip(rows.split(few), counts.split(few), strict=True)
         ]
         return torch.stack(parts).sum(0)
 
-    often = problem.summed(seen)
+    counts = problem.summed(seen)
 
     def outward(params: Params) -> Params:
         return _moved(distribution, params, centres, widths)
@@ -77,13 +77,13 @@ def standard(
     def inward(params: Params) -> Params:
         return _moved(distribution, params, -centres / widths, 1 / widths)
 
-    return Standard(inner, inward, outward, float((often * widths.log()).sum()))
+    return Standard(inner, inward, outward, float((counts * widths.log()).sum()))
 
 
 def _moved(
     distribution: ComponentDistribution, params: Params, centres: Tensor, widths: Tensor
 ) -> Params:
-    own = distribution.moved(
+    moved = distribution.moved(
         {
             name: value.double() if value.is_floating_point() else value
             for name, value in params.items()
@@ -91,7 +91,7 @@ def _moved(
         centres,
         widths,
     )
-    return {name: value.to(params[name].dtype) for name, value in own.items()}
+    return {name: value.to(params[name].dtype) for name, value in moved.items()}
 
 
 def mixed_sizes(params: Params, apart: float) -> Params:

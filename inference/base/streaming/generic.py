@@ -112,11 +112,11 @@ class ProgramRows:
         return as_columns(block) if self.by_name else as_tensors(block)
 
     def _same_sites(self, program: Program) -> None:
-        own = _sites(program)
-        if own != self.sites:
+        sites = _sites(program)
+        if sites != self.sites:
             raise ValueError(
                 "RowBlocks: a program with the same parameters and latents whatever its rows was"
-                f" expected, but the first rows make it {self.sites}, others {own}: give sizes as"
+                f" expected, but the first rows make it {self.sites}, others {sites}: give sizes as"
                 " numbers, and not by what some of the rows hold (such as data.max() + 1)"
             )
 
@@ -142,7 +142,9 @@ class ProgramRows:
             self._same_sites(programs[-1])
         with torch.no_grad(), quiet():
             points = inner_points(program)
-            whole, *others = ([own.log_marginal(points), own.log_prior(points)] for own in programs)
+            whole, *others = (
+                [part.log_marginal(points), part.log_prior(points)] for part in programs
+            )
         near = 1e-8 if floating_dtype(table) == torch.float64 else 1e-3
         added = others[0][0] + others[1][0]
         if not torch.allclose(whole[0], added, rtol=near, atol=near, equal_nan=True):
@@ -155,8 +157,8 @@ class ProgramRows:
                 " blocks.sample(20_000)) fits some of the rows"
             )
         if any(
-            not torch.allclose(whole[1], own[1], rtol=near, atol=near, equal_nan=True)
-            for own in others
+            not torch.allclose(whole[1], values[1], rtol=near, atol=near, equal_nan=True)
+            for values in others
         ):
             raise ValueError(
                 "RowBlocks: priors that do not depend on the rows were expected, but log-priors of"

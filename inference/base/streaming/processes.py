@@ -107,8 +107,8 @@ class Processes:
             what: it is, in words; value: a digest or description of it.
         """
         values = self.gathered(value)
-        for rank, own in enumerate(values):
-            if own != values[0]:
+        for rank, other in enumerate(values):
+            if other != values[0]:
                 raise ValueError(
                     f"RowBlocks: {what} must be the same in all {self.size} processes, and process"
                     f" {rank} has another than process 0"
@@ -146,10 +146,10 @@ def numbers_of(statistics: Any) -> Tensor:
     Raises:
         ValueError: for a record that holds rows and not only sums.
     """
-    found = list(_tensors(statistics))
+    tensors = list(_tensors(statistics))
     return (
-        torch.cat([value.detach().double().flatten() for value in found])
-        if found
+        torch.cat([value.detach().double().flatten() for value in tensors])
+        if tensors
         else torch.zeros(0, dtype=torch.float64)
     )
 
@@ -178,11 +178,11 @@ def with_numbers(like: S, numbers: Tensor) -> S:
 def _filled(like: Any, numbers: Tensor) -> tuple[Any, Tensor]:
     if isinstance(like, Tensor):
         return numbers[: like.numel()].reshape(like.shape).to(like), numbers[like.numel() :]
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in (
         like.items() if isinstance(like, dict) else _summed(like) if is_dataclass(like) else ()
     ):
-        found[name], numbers = _filled(value, numbers)
+        entries[name], numbers = _filled(value, numbers)
     if isinstance(like, dict):
-        return found, numbers
-    return (replace(like, **found) if found else like), numbers
+        return entries, numbers
+    return (replace(like, **entries) if entries else like), numbers

@@ -81,8 +81,8 @@ class RowBlocks:
                 "RowBlocks: split=True shares rows among the processes of a group, and no group was"
                 " given"
             )
-        found, processes = source_of(source, columns), Processes(group)
-        begin, end = 0, len(found)
+        opened, processes = source_of(source, columns), Processes(group)
+        begin, end = 0, len(opened)
         if split:
             begin, end = (
                 end * processes.rank // processes.size,
@@ -90,7 +90,7 @@ class RowBlocks:
             )
         if begin == end and group is None:
             raise ValueError("RowBlocks: at least one row was expected, got none")
-        return cls(found, int(block_rows), begin, end, processes)
+        return cls(opened, int(block_rows), begin, end, processes)
 
     def __len__(self) -> int:
         """Number of rows of this process."""
@@ -112,12 +112,12 @@ class RowBlocks:
         picked, first, parts = drawn_rows(len(self), num_rows, seed), 0, []
         for block in self:
             size = num_rows_in(block)
-            own = picked[(picked >= first) & (picked < first + size)] - first
-            if len(own):
-                parts.append(rows_at(block, own))
+            places = picked[(picked >= first) & (picked < first + size)] - first
+            if len(places):
+                parts.append(rows_at(block, places))
             first += size
-        found = joined_rows(parts)
-        return found.set_axis(self.begin + picked) if hasattr(found, "iloc") else found
+        rows = joined_rows(parts)
+        return rows.set_axis(self.begin + picked) if hasattr(rows, "iloc") else rows
 
 
 def drawn_rows(num_rows: int, num_drawn: int, seed: int) -> np.ndarray:

@@ -167,8 +167,8 @@ class CheckedRows:
         error: Exception | None = None
         numbers = torch.zeros_like(numbers_of(layout))
         try:
-            found = own_sum()
-            numbers = numbers if found is None else numbers_of(found)
+            part = own_sum()
+            numbers = numbers if part is None else numbers_of(part)
         except Exception as caught:  # noqa: BLE001 (whatever it is, all processes must end)
             error = caught
         flag = torch.full((1,), float(error is not None), dtype=torch.float64)
@@ -192,12 +192,12 @@ class CheckedRows:
     def digest(self) -> str:
         """Digest of all rows in their order, whatever the blocks and processes."""
         if "digest" not in self.known:
-            own, row = 0, self.first_row
+            total, row = 0, self.first_row
             for data in self:
                 for name, values in _named(data):
-                    own += _hash_of(values, row) * _salt(name)
+                    total += _hash_of(values, row) * _salt(name)
                 row += len(first_tensor(data))
-            sums = self.processes.gathered(own)
+            sums = self.processes.gathered(total)
             kinds = " ".join(
                 f"{name}{tuple(value.shape[1:])} {value.dtype}" for name, value in _named(self.like)
             )
@@ -254,7 +254,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def _stamps_of(files: tuple[Path, ...]) -> dict[Path, tuple[int, int]]:
-    found = {}
+    stamps = {}
     for path in files:
         try:
             state = path.stat()
@@ -262,8 +262,8 @@ def _stamps_of(files: tuple[Path, ...]) -> dict[Path, tuple[int, int]]:
             raise ValueError(
                 f"data: the file {path} cannot be read: {error.strerror or error}"
             ) from error
-        found[path] = (state.st_size, state.st_mtime_ns)
-    return found
+        stamps[path] = (state.st_size, state.st_mtime_ns)
+    return stamps
 
 
 def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
@@ -279,7 +279,7 @@ def _refuse_changed(stamps: dict[Path, tuple[int, int]]) -> None:
 
 
 @dataclass
-class _Found:
+class _Scan:
     """First pass over one process's rows: the sample, and extremes of every column.
 
     Args:
@@ -314,9 +314,9 @@ class _Found:
 
     def draw(self, block: Any, first: int, num_rows: int, picked: np.ndarray) -> None:
         """Keep the rows of a block that belong to the sample."""
-        own = picked[(picked >= first) & (picked < first + num_rows)]
-        if len(own):
-            self.drawn.append((own, rows_at(block, own - first)))
+        places = picked[(picked >= first) & (picked < first + num_rows)]
+        if len(places):
+            self.drawn.append((places, rows_at(block, places - first)))
         if len(self.drawn) == JOINED_PARTS:
             numbers, rows = zip(*self.drawn, strict=True)
             self.drawn = [(np.concatenate(numbers), joined_rows(rows))]
@@ -326,16 +326,16 @@ class _Found:
         block: Any,
         table: Tensor,
         first: int,
-        known: tuple[np.ndarray, np.ndarray] | None,
+        extremes: tuple[np.ndarray, np.ndarray] | None,
         sign: float,
     ) -> tuple[np.ndarray, np.ndarray]:
         signed = torch.where(table.isfinite(), sign * table, torch.inf).amin(1).double()  # (n, J)
-        found = signed.min(0)
-        value, row = found.values.numpy(), found.indices.numpy() + first
+        lows = signed.min(0)
+        value, row = lows.values.numpy(), lows.indices.numpy() + first
         row = np.where(np.isfinite(value), row, -1)
-        if known is not None:
-            lower = value < known[0]
-            value, row = np.where(lower, value, known[0]), np.where(lower, row, known[1])
+        if extremes is not None:
+            lower = value < extremes[0]
+            value, row = np.where(lower, value, extremes[0]), np.where(lower, row, extremes[1])
         for new in {int(r) for r in row if first <= r < first + len(table)} - self.extremes.keys():
             self.extremes[new] = rows_at(block, [new - first])
         return value, row
@@ -396,28 +396,37 @@ def check_rows(
     lengths = [length for length, _ in kinds]
     num_rows, first_row = sum(lengths), sum(lengths[: processes.rank])
     picked, stamps = drawn_rows(num_rows, SAMPLE_ROWS, seed), {}
-    found, own = _Found(), None if checks_data(model) else ProgramRows(model, look)
+    scan, program_rows = _Scan(), None if checks_data(model) else ProgramRows(model, look)
     try:
         stamps = _stamps_of(blocks.source.files())
-        _read(model if own is None else own, blocks, first_row, picked, found, refused)
+        _read(
+            model if program_rows is None else program_rows,
+            blocks,
+            first_row,
+            picked,
+            scan,
+            refused,
+        )
         _refuse_changed(stamps)
     except Exception as error:
         if processes.group is None:
             raise
-        found.error = str(error)  # all processes must end
-    told = processes.gathered(found)
-    processes.refuse([one.error for one in told])
-    if own is not None:
-        own.agree(processes)
-    numbers, names, sampled = _assembled(model if own is None else own, told, num_rows)
-    often = None if weights is None else torch.tensor(weights).to(first_tensor(numbers))
+        scan.error = str(error)  # all processes must end
+    told = processes.gathered(scan)
+    processes.refuse([scan_p.error for scan_p in told])
+    if program_rows is not None:
+        program_rows.agree(processes)
+    numbers, names, sampled = _assembled(
+        model if program_rows is None else program_rows, told, num_rows
+    )
+    row_weights = None if weights is None else torch.tensor(weights).to(first_tensor(numbers))
 
     def take(block: Any) -> Any:
-        if own is not None:
-            return own.taken(block)
+        if program_rows is not None:
+            return program_rows.taken(block)
         return (
             plain(block, numbers.dtype)
-            if found.is_plain
+            if scan.is_plain
             else model.check_data(block, for_fit=False)[0]
         )
 
@@ -428,7 +437,7 @@ def check_rows(
         map_tensors(lambda x: x[:1], numbers),
         stamps,
         first_row,
-        weights=often,
+        weights=row_weights,
         sampled=sampled,
     )
     return rows, numbers, names
@@ -439,7 +448,7 @@ def _read(
     blocks: RowBlocks,
     first_row: int,
     picked: np.ndarray,
-    found: _Found,
+    scan: _Scan,
     refused: Refused | None,
 ) -> None:
     first = first_row
@@ -454,9 +463,9 @@ def _read(
                 else ""
             )
             raise ValueError(f"{error}{words}") from error
-        found.names = names
+        scan.names = names
         if isinstance(model, ProgramRows):
-            found.draw(block, first, size, picked)
+            scan.draw(block, first, size, picked)
             first += size
             continue
         if not isinstance(data, Tensor) or len(data) != size:
@@ -473,8 +482,8 @@ def _read(
             raise ValueError(
                 f"data: row {first + int(wrong.long().argmax()):,} holds no counts at all; drop it"
             )
-        found.is_plain = found.is_plain and _is_plain(block, data)
-        found.take_in(block, data, first, picked)
+        scan.is_plain = scan.is_plain and _is_plain(block, data)
+        scan.take_in(block, data, first, picked)
         first += size
         del block, data
         give_back()
@@ -485,31 +494,33 @@ def _is_plain(block: Any, data: Tensor) -> bool:
     if not data.is_floating_point():
         return False
     try:
-        own = plain(block, data.dtype)
+        array = plain(block, data.dtype)
     except (TypeError, ValueError):
         return False
-    return own.shape == data.shape and torch.allclose(own, data, rtol=0.0, atol=0.0, equal_nan=True)
+    return array.shape == data.shape and torch.allclose(
+        array, data, rtol=0.0, atol=0.0, equal_nan=True
+    )
 
 
 def _assembled(
-    model: Any, told: list[_Found], num_rows: int
+    model: Any, told: list[_Scan], num_rows: int
 ) -> tuple[Any, tuple[str, ...], np.ndarray]:
     """Sample of all processes, checked by the model's whole rules, and its row numbers."""
-    kept = [part for one in told for part in one.drawn]
+    kept = [part for scan in told for part in scan.drawn]
     for sign in ("lowest", "highest") if told[0].lowest is not None else ():
         values, rows = (
-            np.stack(part) for part in zip(*(getattr(one, sign) for one in told), strict=True)
+            np.stack(part) for part in zip(*(getattr(scan, sign) for scan in told), strict=True)
         )
         best = np.take_along_axis(rows, values.argmin(0)[None], 0)[
             0
         ]  # of the first process that has it
         kept += [
-            (np.array([row]), one.extremes[row])
-            for one in told
+            (np.array([row]), scan.extremes[row])
+            for scan in told
             for row in set(best.tolist())
-            if row in one.extremes
+            if row in scan.extremes
         ]
-    kept += [one.gap for one in told if one.gap is not None][:1]
+    kept += [scan.gap for scan in told if scan.gap is not None][:1]
     sampled, places = np.unique(np.concatenate([numbers for numbers, _ in kept]), return_index=True)
     with listening() as heard:
         data, names = model.check_data(

@@ -227,7 +227,7 @@ def _mapped_alone(part: Any) -> Any:
 
 
 def _arrays(data: dict[Any, Any]) -> _Arrays:
-    found: dict[str, _Array] = {}
+    arrays: dict[str, _Array] = {}
     for name, value in data.items():
         opened = _opened(Path(value)) if isinstance(value, str | os.PathLike) else value
         if not isinstance(opened, np.ndarray | Tensor) or not opened.ndim:
@@ -235,14 +235,14 @@ def _arrays(data: dict[Any, Any]) -> _Arrays:
                 "RowBlocks: a dict of arrays, tensors or .npy files, one entry a row in each, was"
                 f" expected, got {type(value).__name__} as {name!r}"
             )
-        found[str(name)] = _Array(opened)
-    lengths = {name: len(value) for name, value in found.items()}
+        arrays[str(name)] = _Array(opened)
+    lengths = {name: len(value) for name, value in arrays.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(
             "RowBlocks: a dict of arrays of one length, one entry a row in each, was expected, got"
             f" lengths {lengths}"
         )
-    return _Arrays(found)
+    return _Arrays(arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,10 +264,10 @@ class _Arrays:
         return ", ".join(f"{name} of {value.kind()}" for name, value in self.arrays.items())
 
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
-        for found in zip(
+        for values in zip(
             *(value.parts(begin, end, size) for value in self.arrays.values()), strict=True
         ):
-            yield dict(zip(self.arrays, found, strict=True))
+            yield dict(zip(self.arrays, values, strict=True))
 
     def files(self) -> tuple[Path, ...]:
         return tuple(
@@ -347,11 +347,11 @@ class _Slices:
                     f"data: {last - first:,} rows were expected of [{first}:{last}], got"
                     f" {len(part) if hasattr(part, '__len__') else part!r}"
                 )
-            found = _kind_of(part)
-            if found != wanted:
+            kind = _kind_of(part)
+            if kind != wanted:
                 raise ValueError(
                     f"data: rows like the first ({wanted}) were expected everywhere, but rows"
-                    f" {first:,} to {last:,} are {found}"
+                    f" {first:,} to {last:,} are {kind}"
                 )
             yield part
 
@@ -421,9 +421,9 @@ class _Arrow:
         for count, read in self._groups(fragment, size):
             first, last, at = max(begin - passed, 0), min(end - passed, count), 0
             for batch in read() if first < last else ():
-                own = slice(max(first - at, 0), min(last - at, batch.num_rows))
-                if own.start < own.stop:
-                    yield batch.slice(own.start, own.stop - own.start)
+                span = slice(max(first - at, 0), min(last - at, batch.num_rows))
+                if span.start < span.stop:
+                    yield batch.slice(span.start, span.stop - span.start)
                 at += batch.num_rows
             passed += count
 
@@ -478,8 +478,8 @@ class _Arrow:
                 )
 
     def files(self) -> tuple[Path, ...]:
-        found = (Path(name) for name in getattr(self.dataset, "files", ()))
-        return tuple(path for path in found if path.exists())
+        paths = (Path(name) for name in getattr(self.dataset, "files", ()))
+        return tuple(path for path in paths if path.exists())
 
 
 def num_rows_in(part: Any) -> int:

@@ -52,8 +52,8 @@ class SummedSteps(Steps[S]):
                 "prior": log_prior.double() * (len(data) / self.rows.num_rows),
             }
 
-        found = self.rows.summed(of_rows)
-        return EStep(found["statistics"], found["likelihood"], found["prior"])
+        sums = self.rows.summed(of_rows)
+        return EStep(sums["statistics"], sums["likelihood"], sums["prior"])
 
     def m_step(self, statistics: S, params: Params) -> Params:
         return self.rows.processes.params_of_first(self.steps.m_step(statistics, params))

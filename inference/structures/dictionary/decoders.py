@@ -47,7 +47,7 @@ def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Ten
     return amounts, amounts.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
 
 
-def _on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
+def on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
     """Codes with the best amounts on a support, negative ones left out one by one."""
     amounts, _ = amounts_on(chosen, cross, gram)
     eye = torch.eye(chosen.shape[-1], dtype=gram.dtype, device=gram.device)
@@ -98,14 +98,16 @@ class BackwardElimination:
     """Non-negative least squares, whose cheapest large entries are dropped one by one.
 
     Args:
-        num_sweeps: passes of coordinate descent from the clamped pseudoinverse.
+        num_sweeps: passes of coordinate descent from the clamped pseudoinverse. More of them bring
+            non-negative least squares nearer to its minimum and the support, on average, no nearer
+            to the best one.
         width: entries that elimination begins with, in multiples of the sparsity.
 
     Raises:
         ValueError: for numbers that are not positive.
     """
 
-    num_sweeps: int = 20
+    num_sweeps: int = 5
     width: int = 2
 
     def __post_init__(self) -> None:
@@ -113,20 +115,20 @@ class BackwardElimination:
 
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Decode to sparse codes (R, N, m)."""
-        codes = least_squares(cross, gram).clamp(min=0)
+        codes = least_squares(cross, gram).clamp(min=0).mT.contiguous()  # (R, m, N), by column
+        slopes, curvature = cross.mT.contiguous(), gram.diagonal(dim1=-2, dim2=-1).clamp(min=RIDGE)
         for _ in range(self.num_sweeps):
-            for i in range(codes.shape[-1]):
-                slope = cross[..., i] - (codes @ gram[..., i : i + 1]).squeeze(-1)
-                codes[..., i] = (
-                    codes[..., i] + slope / gram[:, i, i].clamp(min=RIDGE)[:, None]
-                ).clamp(min=0)
-        chosen = codes.topk(min(self.width * sparsity, codes.shape[-1]), -1).indices
+            for i in range(codes.shape[1]):
+                slope = slopes[:, i] - (gram[:, i : i + 1] @ codes).squeeze(1)
+                codes[:, i] += slope / curvature[:, i : i + 1]
+                codes[:, i].clamp_(min=0)
+        chosen = codes.mT.topk(min(self.width * sparsity, codes.shape[1]), -1).indices
         while chosen.shape[-1] > sparsity:
             amounts, cost = amounts_on(chosen, cross, gram)
             worst = torch.where(amounts > 0, cost, 0.0).argmin(-1, keepdim=True)
             kept = torch.ones_like(chosen, dtype=torch.bool).scatter(-1, worst, False)
             chosen = chosen[kept].reshape(*chosen.shape[:-1], -1)
-        return _on_support(chosen, cross, gram)
+        return on_support(chosen, cross, gram)
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class Pursuit:
         for _ in range(sparsity):
             left = (cross - codes @ gram).scatter(-1, chosen, -torch.inf)
             chosen = torch.cat([chosen, left.argmax(-1, keepdim=True)], -1)
-            codes = _on_support(chosen, cross, gram)
+            codes = on_support(chosen, cross, gram)
         return codes
 
 
@@ -168,10 +170,10 @@ class HardThresholding:
     def decode(self, cross: Tensor, gram: Tensor, sparsity: int) -> Tensor:
         """Decode to sparse codes (R, N, m)."""
         step = 1 / torch.linalg.matrix_norm(gram, 2).clamp(min=RIDGE)[:, None, None]
-        codes = _on_support(least_squares(cross, gram).topk(sparsity, -1).indices, cross, gram)
+        codes = on_support(least_squares(cross, gram).topk(sparsity, -1).indices, cross, gram)
         for _ in range(self.num_steps):
             moved = (codes + step * (cross - codes @ gram)).clamp(min=0)
-            codes = _on_support(moved.topk(sparsity, -1).indices, cross, gram)
+            codes = on_support(moved.topk(sparsity, -1).indices, cross, gram)
         return codes
 
 

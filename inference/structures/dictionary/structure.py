@@ -16,7 +16,7 @@ from inference.base.structure import (
     conditional_log_likelihoods,
     num_density_items,
 )
-from inference.programs.program import Params
+from inference.programs.program import Params, Program
 from inference.structures.dictionary.decoders import (
     _span,
     codes_of,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ON_BOUND = 0.999  # of a bound
 SAME = 1 - 1e-6  # cosine of two columns
 CHANCE = 1e-6  # that residuals of the stated noise are called too large
+NO_MEAN = 0.05  # share of the second moments, for codes dense enough
 MOST_PAIRS = 4  # that a warning names
 
 
@@ -84,6 +85,12 @@ class DictionaryStructure(Structure):
         dictionary = params["dictionary"]
         return {"codes": codes_of(self.about, data.to(dictionary), dictionary.unsqueeze(0))[0]}
 
+    def expected_rows(self, program: Program, params: Params) -> Tensor:
+        """Rows of codes times columns, (N, J), with the codes that a fit would give each row."""
+        data = program.args[0].to(params["dictionary"])
+        expected: Tensor = self.solve_local(params, data)["codes"] @ params["dictionary"].mT
+        return expected
+
     def canonical(self, params: Params) -> Params:
         """Order columns by falling total code."""
         order = params["codes"].sum(-2).argsort(descending=True, stable=True)
@@ -118,7 +125,7 @@ class DictionaryStructure(Structure):
                 f"columns {_pairs(copies)} of the dictionary are copies of each other. Fit fewer"
                 " columns"
             )
-        return [*found, *self._misfit(problem, params)]
+        return [*found, *self._misfit(problem, params), *_without_mean(self.about, problem.data)]
 
     def _misfit(self, problem: Problem, params: Params) -> list[str]:
         r"""Sentences on residuals larger than the stated noise s allows.
@@ -158,6 +165,30 @@ class DictionaryStructure(Structure):
         return Recommendation(
             AlternatingMinimization(), "spectral", 1 if self.about.num_columns <= rank else 8
         )
+
+
+def _without_mean(about: DictionaryDescription, data: Tensor) -> list[str]:
+    r"""Sentence on rows whose mean is zero, as it is not with codes of at least zero.
+
+    With :math:`h \ge 0` the mean of the rows is :math:`A\, \mathrm{E} h`. Its share of the second
+    moments, :math:`\bar x^\top M^{+} \bar x` with :math:`M = \sum_n x_n x_n^\top / N` of rank r, is
+    about :math:`s / (1 + s)` with :math:`s = \tfrac34 r k / m` for columns in random directions,
+    codes of k columns and uniform amounts. The sentence is said of shares below a twentieth of
+    :math:`\min(1, r k / m)`. For rows that lie alike on both sides of zero N times the share is
+    chi-square with r degrees of freedom; where its mean and three standard deviations exceed that
+    limit, there are too few rows to say anything.
+    """
+    number, rank = len(data), int(torch.linalg.matrix_rank(data))
+    mean = data.mean(0)
+    share = float(mean @ torch.linalg.pinv(data.mT @ data / number, hermitian=True) @ mean)
+    chance = (rank + 3 * (2 * rank) ** 0.5) / number
+    if max(share, chance) > NO_MEAN * min(1.0, rank * about.sparsity / about.num_columns):
+        return []
+    return [
+        "the rows have a mean of zero, which sums of columns with codes of at least zero do not"
+        " have: rows that were centred, or codes of both signs, are outside the model. Give the"
+        " rows as they were measured; codes of both signs need a column for each sign"
+    ]
 
 
 def _pairs(pairs: list[list[int]]) -> str:

@@ -22,6 +22,7 @@ from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
 from inference.base.structure import (
     Capability,
+    NamedEstimate,
     Recommendation,
     Standard,
     Structure,
@@ -32,6 +33,7 @@ from inference.base.structure import (
     dispersion_items,
     drawn_together,
     more_starts,
+    named_estimates,
     normal_scales,
     num_counted,
     num_density_items,
@@ -385,6 +387,11 @@ def _renamings(
         if fits and (initial is None or all(initial[order[k]] == initial[k] for k in same)):
             found.append(order)
     return tuple(found)
+
+
+@named_estimates.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure) -> dict[str, NamedEstimate]:
+    return structure.distribution.named_estimates()
 
 
 @more_starts.register(HiddenMarkovStructure)

@@ -555,14 +555,14 @@ def maximise_rows(
         beta = beta.masked_fill(fixed, 0.0)
     weight = None if scale is None else scale.unsqueeze(-1)
 
-    def pulled(b: Tensor) -> Tensor:
-        assert precision is not None
-        return b @ precision if precision.dim() == 2 else (b.unsqueeze(-2) @ precision).squeeze(-2)
+    shared = precision is not None and precision.dim() == 2
 
     def objective(b: Tensor) -> Tensor:
         smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
         smooth = smooth if scale is None else smooth * scale
-        smooth = smooth if precision is None else smooth - (pulled(b) * b).sum(-1) / 2
+        if precision is not None:
+            pull = b @ precision if shared else (b.unsqueeze(-2) @ precision).squeeze(-2)
+            smooth = smooth - (pull * b).sum(-1) / 2
         return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
 
     value = objective(beta)
@@ -576,7 +576,8 @@ def maximise_rows(
         if weight is not None:
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
         if precision is not None:
-            gradient, hessian = gradient - pulled(beta), hessian + precision
+            pull = beta @ precision if shared else (beta.unsqueeze(-2) @ precision).squeeze(-2)
+            gradient, hessian = gradient - pull, hessian + precision
         proposal = solve(beta, gradient, hessian, penalty, fixed, bound)
         if cone is not None:
             falls = ~inside_cone(proposal, cone)

@@ -23,6 +23,7 @@ from inference.base.starts import StartSearch, enough_rows
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    NamedEstimate,
     Recommendation,
     Standard,
     Structure,
@@ -34,6 +35,7 @@ from inference.base.structure import (
     dispersion_items,
     drawn_together,
     more_starts,
+    named_estimates,
     normal_scales,
     num_density_items,
     numeric_items,
@@ -186,7 +188,7 @@ class MixtureStructure(Structure):
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
         about = self.about
-        size = max(1, 2**22 // (about.num_components * about.num_items))
+        size = max(1, AT_ONCE // (about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
@@ -346,7 +348,7 @@ class MixtureStructure(Structure):
 
     def labels(self) -> tuple[Labels, ...]:
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
-            return {name: self._renamed(name, value, order) for name, value in params.items()}
+            return self._renamed(params, order)
 
         return (Labels("assignments", self.distribution.features, rename),)
 
@@ -360,16 +362,20 @@ class MixtureStructure(Structure):
                 self.about.covariates.standardised(params["coefficients"])[:, 0], (1, 0)
             )
         order = weights.argsort(descending=True, stable=True)
+        renamed = self._renamed({n: value.unsqueeze(0) for n, value in params.items()}, order)
+        return {name: value[0] for name, value in renamed.items()}
+
+    def _renamed(self, params: Params, order: Tensor) -> Params:
+        """Permute the components of parameters (R, ...)."""
+        shared = self.distribution.shared
         return {
-            name: self._renamed(name, value.unsqueeze(0), order)[0]
+            name: renamed_coefficients(value, order)
+            if name == "coefficients"
+            else value
+            if name in shared
+            else value[:, order]
             for name, value in params.items()
         }
-
-    def _renamed(self, name: str, value: Tensor, order: Tensor) -> Tensor:
-        """Permute the components of a parameter (R, ...)."""
-        if name == "coefficients":
-            return renamed_coefficients(value, order)
-        return value if name in self.distribution.shared else value[:, order]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free parameters: weights less their sum or coefficients, components."""
@@ -453,6 +459,11 @@ def _(structure: MixtureStructure, problem: Problem, params: Params, apart: floa
             structure.steps(problem, 2**18, 1).first(share.unsqueeze(0), blank).items()
         )
     }
+
+
+@named_estimates.register(MixtureStructure)
+def _(structure: MixtureStructure) -> dict[str, NamedEstimate]:
+    return structure.distribution.named_estimates()
 
 
 @more_starts.register(MixtureStructure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 import torch
 from scipy import optimize
 from support.files import case
@@ -52,6 +53,50 @@ def test_decoders_against_all_supports() -> None:
             np.testing.assert_allclose(code[on], amounts, atol=1e-7)
     assert share["BackwardElimination"] > 0.95
     assert share["BackwardElimination"] > max(share["HardThresholding"], share["Pursuit"])
+
+
+def by_the_row(
+    decoder: BackwardElimination, row: np.ndarray, a: np.ndarray, k: int
+) -> np.ndarray | None:
+    """Backward elimination of one row: cyclic descent, then least squares on shrinking supports.
+
+    None where too few codes are positive, so that the candidates are not determined.
+    """
+    gram, cross = a.T @ a, a.T @ row
+    code = np.maximum(np.linalg.pinv(a) @ row, 0)
+    for _ in range(decoder.num_sweeps):
+        for i in range(len(code)):
+            code[i] = max(0.0, code[i] + (cross[i] - gram[i] @ code) / gram[i, i])
+    if (code > 0).sum() < decoder.width * k:
+        return None
+    chosen = list(np.argsort(-code)[: decoder.width * k])
+    while len(chosen) > k:
+        inverse = np.linalg.inv(gram[np.ix_(chosen, chosen)])
+        amounts = inverse @ cross[chosen]
+        cost = np.where(amounts > 0, amounts**2 / np.diag(inverse), 0.0)
+        chosen.pop(int(cost.argmin()))
+    while len(chosen):
+        amounts = np.linalg.solve(gram[np.ix_(chosen, chosen)], cross[chosen])
+        if (amounts >= 0).all():
+            break
+        chosen = [i for i, amount in zip(chosen, amounts, strict=True) if amount >= 0]
+    code = np.zeros(a.shape[1])
+    code[chosen] = amounts
+    return code
+
+
+@pytest.mark.parametrize("num_sweeps", [1, 5, 20])
+def test_elimination_of_all_rows_is_elimination_of_each(num_sweeps: int) -> None:
+    truth, rows, _ = case(num_rows=200, num_pairs=6, sparsity=2, angle=30.0, noise=0.05)
+    decoder = BackwardElimination(num_sweeps)
+    codes = decode(decoder, rows, truth.unsqueeze(0), 2)[0].numpy()
+    compared = 0
+    for row, code in zip(rows.numpy(), codes, strict=True):
+        alone = by_the_row(decoder, row, truth.numpy(), 2)
+        if alone is not None:
+            compared += 1
+            np.testing.assert_allclose(code, alone, atol=1e-9)
+    assert compared > 100
 
 
 def test_decoders_take_restarts_and_more_columns_than_items() -> None:

@@ -117,7 +117,7 @@ def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(
         "coefficients[1, sex=male]",
     ]
     assert np.isfinite(table["error"].to_numpy()).all()
-    assert "predictors[0, lies]" in table.index
+    assert "probability[0, lies]" in table.index
     assert list(found.to_arviz(frame)["posterior"]["coefficients"].coords["term"].values) == [
         "intercept",
         "age",

@@ -26,6 +26,7 @@ from ppl_models import (
     Normal,
     SkewNormal,
 )
+from ppl_models.descriptions.units import NORMAL_WIDTH, column_variances
 
 UNITS = (
     (2000.0, 1.0),
@@ -78,6 +79,25 @@ def check(one: Fit, other: Fit, x: np.ndarray, y: np.ndarray, shift: float, site
 UNFINISHED = pytest.mark.filterwarnings(
     "ignore::inference.ConvergenceWarning"
 )  # a few iterations show it
+
+
+def test_variances_of_columns_are_those_of_rows_that_count_once() -> None:
+    """The sum of weights up to a row is its place where every weight is one; and with gaps."""
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float64, torch.float32):
+        table = torch.randn(301, 5, generator=generator, dtype=dtype).round(decimals=1)
+        table[:, 3:] *= 100.0 ** torch.randn(301, 2, generator=generator, dtype=dtype)
+        table[torch.rand(301, 5, generator=generator) < 0.2] = torch.nan
+        for rows in (table, table[:3], table.nan_to_num(0.0)):
+            plain = column_variances(rows)
+            weighted = column_variances(rows, torch.ones(len(rows), dtype=dtype))
+            torch.testing.assert_close(plain, weighted, rtol=1e-6, atol=0, equal_nan=True)
+    whole = table.nan_to_num(0.0).double()
+    low, high = np.quantile(whole.numpy(), (0.25, 0.75), axis=0, method="lower")
+    robust = ((high - low) / NORMAL_WIDTH) ** 2
+    plain = whole.numpy().var(0)
+    expected = np.where(robust > 0, np.minimum(robust, plain), plain)
+    np.testing.assert_allclose(column_variances(whole).numpy(), expected, rtol=1e-12)
 
 
 @UNFINISHED
