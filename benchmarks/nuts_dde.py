@@ -136,7 +136,9 @@ def in_numpyro(
     seconds = time.monotonic() - began
     extra = mcmc.get_extra_fields(group_by_chain=True)
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
-    flat, changed = relabel_draws(flat, structure_of(model).labels())
+    flat, changed = relabel_draws(
+        flat, structure_of(model).labels(), {name: value[0] for name, value in flat.items()}
+    )
     draws = {
         name: value.reshape(args.chains, args.draws, *value.shape[1:])
         for name, value in flat.items()

@@ -227,7 +227,9 @@ def in_numpyro(
     flat = {name: torch.from_numpy(np.array(value)) for name, value in mcmc.get_samples().items()}
     seconds = time.monotonic() - began
     extra = mcmc.get_extra_fields()
-    flat, _ = relabel_draws(flat, structure_of(model).labels())
+    flat, _ = relabel_draws(
+        flat, structure_of(model).labels(), {name: value[0] for name, value in flat.items()}
+    )
     draws = {
         name: value.reshape(args.chains, args.draws, *value.shape[1:])
         for name, value in flat.items()

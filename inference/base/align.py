@@ -46,7 +46,7 @@ class Labels:
 def relabel_draws(
     params: Params,
     labels: Sequence[Labels],
-    reference: Params | int = 0,
+    reference: Params,
     inside: Callable[[Params], Tensor] | None = None,
 ) -> tuple[Params, Tensor]:
     """Rename the latents of every draw.
@@ -59,8 +59,7 @@ def relabel_draws(
     Args:
         params: (D, ...) by site name.
         labels: what may be renamed, in the order in which it is to be done.
-        reference: parameters without leading dim that the first names come from, or the index of a
-            draw.
+        reference: parameters without leading dim that the first names come from.
         inside: parameters (D, ...) -> which of them the prior allows, (D,), as
             :meth:`inference.programs.program.Program.inside` says; None where it allows every name.
 
@@ -70,14 +69,7 @@ def relabel_draws(
     num_draws = len(next(iter(params.values())))
     changed = torch.zeros(num_draws, dtype=torch.bool)
     for label in labels:
-        if isinstance(reference, int):
-            target = label.features(
-                {name: value[reference : reference + 1] for name, value in params.items()}
-            )[0]
-        else:
-            target = label.features(
-                {name: value.unsqueeze(0) for name, value in reference.items()}
-            )[0]
+        target = label.features({name: value.unsqueeze(0) for name, value in reference.items()})[0]
         moved = torch.zeros_like(changed)
         for _ in range(ROUNDS):
             features = label.features(params)

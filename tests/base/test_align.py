@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support.encoder_names import seeds
 
-from inference.base.align import match_columns, relabel_draws
+from inference.base.align import match_all, match_columns, matched, relabel_draws
 from inference.programs.program import Program
 from inference.structures.registry import structure_of
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
@@ -34,6 +34,56 @@ def test_match_columns_agrees_with_every_assignment(
     assert matching.cost == pytest.approx(min(costs))
     moved = torch.where(matching.flips, -1.0, 1.0) * estimate[:, matching.permutation]
     assert float((moved - reference).square().sum()) == pytest.approx(matching.cost)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, num_columns=st.integers(2, 4), num_extra=st.integers(0, 2))
+def test_signs_by_column_and_forbidden_pairs_agree_with_every_assignment(
+    seed: int, num_columns: int, num_extra: int
+) -> None:
+    """Only some columns of the estimate may be negated; fewest forbidden pairs, then least cost."""
+    generator = torch.Generator().manual_seed(seed)
+    num = num_columns + num_extra
+    estimate = torch.randn(4, num, dtype=F64, generator=generator)
+    reference = torch.randn(4, num_columns, dtype=F64, generator=generator)
+    signs = torch.rand(num, generator=generator) < 0.5
+    forbidden = torch.rand(num, num_columns, generator=generator) < 0.5
+    matching = matched(estimate, reference, signs, forbidden)
+    ranks = []
+    for chosen in itertools.permutations(range(num), num_columns):
+        order = list(chosen)
+        picked = estimate[:, order]
+        as_is, negated = (picked - reference).square().sum(0), (picked + reference).square().sum(0)
+        cost = torch.where(signs[order], torch.minimum(as_is, negated), as_is).sum()
+        ranks.append((int(forbidden[order, range(num_columns)].sum()), float(cost), order))
+    assert matching.permutation.tolist() == min(ranks)[2]
+    assert matching.cost == pytest.approx(min(ranks)[1])
+    moved = torch.where(matching.flips, -1.0, 1.0) * estimate[:, matching.permutation]
+    assert float((moved - reference).square().sum()) == pytest.approx(matching.cost)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, size=st.integers(2, 4), signs=st.booleans(), of_kinds=st.booleans())
+def test_draws_are_matched_as_every_assignment_says(
+    seed: int, size: int, signs: bool, of_kinds: bool
+) -> None:
+    """Least squares over permutations that keep kinds; lengths of the features differ widely."""
+    generator = torch.Generator().manual_seed(seed)
+    scales = 4 ** torch.rand(3, size, 1, dtype=F64, generator=generator)
+    features = scales * torch.randn(3, size, 2, dtype=F64, generator=generator)
+    target = 2 * torch.randn(size, 2, dtype=F64, generator=generator)
+    kinds = torch.arange(size) % 2 if of_kinds else None
+    permutations, flips = match_all(features, target, signs, kinds)
+    for own, permutation, flipped in zip(features, permutations, flips, strict=True):
+        costs = {}
+        for order in itertools.permutations(range(size)):
+            if kinds is None or torch.equal(kinds[list(order)], kinds):
+                moved = own[list(order)]
+                ends = [(moved - target).square().sum(-1), (moved + target).square().sum(-1)]
+                costs[order] = float((torch.minimum(*ends) if signs else ends[0]).sum())
+        assert tuple(permutation.tolist()) == min(costs, key=costs.__getitem__)
+        moved = torch.where(flipped, -1.0, 1.0).unsqueeze(-1) * own[permutation]
+        assert float((moved - target).square().sum()) == pytest.approx(min(costs.values()))
 
 
 @pytest.mark.parametrize("kind", ["encoder", "deep", "noisy-or", "mixture"])

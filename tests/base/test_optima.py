@@ -12,7 +12,11 @@ from torch import Tensor
 
 from inference import EM, fit
 from inference.base.degenerate import shared_values
+from inference.base.optima import distinct_optima, objective_of
+from inference.base.structure import Problem
 from inference.fitting.problem import problem_of
+from inference.programs.program import Params
+from ppl_models import Mixture, Normal
 
 
 def classes(data: Tensor) -> None:
@@ -98,3 +102,48 @@ def test_a_users_program_is_searched():
     assert result.restarts.num_tried >= result.restarts.num_ended
     assert result.restarts.num_reached >= 3
     assert result.objective >= long.objective - 1e-4
+
+
+def halved_square() -> tuple[Problem, Params]:
+    """Four corners of a square in two components, one restart each: by column, by row, by column
+    under other labels, and by column a little beside the optimum.
+    """
+    corners = torch.tensor([[-3, -3], [-3, 3], [3, -3], [3, 3]], dtype=F64)
+    x = torch.cat([corners * scale for scale in (0.8, 1.2)] * 5)
+    column = torch.tensor([[-3, 0], [3, 0]], dtype=F64)
+    beside = torch.tensor([0.008, 0.0], dtype=F64)  # loses 0.0036 nats
+    inner, outer = x[:, 0].abs().var(correction=0), x[:, 0].var(correction=0)
+    variances = torch.stack([inner, outer]).expand(2, 2)
+    params = {
+        "weights": torch.full((4, 2), 0.5, dtype=F64),
+        "predictors": torch.stack([column, column.flip(1), column.flip(0), column + beside]),
+        "dispersion": torch.stack([variances, variances.flip(1), variances, variances]),
+    }
+    return problem_of(Mixture(2, Normal(), 2), x, 0), params
+
+
+def test_equal_objectives_on_two_hills_are_two_optima():
+    """Halves of a square by column and by row: equal weights and likelihoods, a valley between."""
+    problem, params = halved_square()
+    objective = objective_of(problem, params)[1]
+    assert float(objective[:3].max() - objective[:3].min()) < 1e-9
+    assert distinct_optima(problem, params, objective).tolist() == [0, 1, 0, 0]
+    apart = objective - torch.tensor([0.0, 0.0, 0.01, 0.0])  # beyond 5e-3 nats
+    assert distinct_optima(problem, params, apart).tolist() == [0, 1, 2, 0]
+    failed = torch.where(torch.tensor([True, True, False, True]), objective, -torch.inf)
+    assert distinct_optima(problem, params, failed).tolist() == [0, 1, -1, 0]
+
+
+def test_optima_of_draws_differ_by_a_relative_distance():
+    """Distance of parameters over their length: a figure worked out by hand."""
+    problem, params = halved_square()
+    inner, outer = params["dispersion"][0, 0].tolist()
+    distance = 2 * 2 * 3**2 + 2 * 2 * (outer - inner) ** 2
+    length = 2 * 0.5**2 + 2 * 3**2 + 2 * (outer**2 + inner**2)
+    relative = (distance / length) ** 0.5
+    objective = torch.tensor(
+        [0.0, -50.0, -100.0, -150.0], dtype=F64
+    )  # draws decide by parameters alone
+    for factor, expected in ((0.999, [0, 1, 0, 0]), (1.001, [0, 0, 0, 0])):
+        found = distinct_optima(problem, params, objective, relative * factor)
+        assert found.tolist() == expected

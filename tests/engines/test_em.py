@@ -16,6 +16,7 @@ import torch
 from inference import EM, ConvergenceWarning, fit
 from inference.base.checkpoint import read_tensors
 from inference.base.progress import NoProgress
+from inference.engines.em import _left_by_steps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps
@@ -302,6 +303,46 @@ def test_a_fit_that_runs_out_of_iterations_says_what_is_left_to_gain():
         )
     left = float(result.restarts.objective_left[result.restarts.best])
     assert any(f"about {left:.1g} nats" in str(one.message) for one in caught)
+
+
+def test_the_stopping_rule_reads_the_parameter_that_moves_most():
+    """By hand: largest change over its tolerance or relative gain over its own, unless the gain is
+    a thousandth of that.
+    """
+    method = EM(tolerance=1e-4, parameter_tolerance=1e-3)
+    old = {name: torch.zeros(4, 2, dtype=torch.float64) for name in ("a", "b")}
+    moved = torch.tensor([[0.0, -4e-3], [0.0, 0.0], [0.0, -4e-3], [0.0, 0.0]]).double()
+    new = {"a": moved, "b": old["b"] + torch.tensor([5e-4, 0.0])}
+    before = torch.full((4,), -10.0, dtype=torch.float64)
+    gains = torch.tensor([2e-4, 2e-3, 4e-8, 2e-4]).double()
+    objective = before + gains
+    relative = gains / -objective / 1e-4
+    rest = relative.new_tensor([4.0, 0.0, 0.0, 0.5])  # of the parameters
+    expected = torch.maximum(rest, relative * torch.tensor([0.0, 1.0, 1e3, 0.0]))
+    torch.testing.assert_close(method.gap(old, new, before, objective), expected)
+    ahead = method.gap(old, new, before, objective, extrapolated=True)
+    torch.testing.assert_close(ahead, expected)
+    # single precision: a small gain of an extrapolated run tells nothing
+    old, new = ({name: value.float() for name, value in part.items()} for part in (old, new))
+    fine = replace(method, tolerance=1e-5)
+    rest = relative.new_tensor([4.0, 0.0, 4.0, 0.0])
+    expected = torch.maximum(rest, 10 * relative * torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    torch.testing.assert_close(fine.gap(old, new, before, objective, extrapolated=True), expected)
+
+
+def test_what_is_left_is_the_rest_of_a_geometric_series():
+    """Objectives -c q^t for t < T: parameters are a step further, so c q^T is left."""
+    rates = torch.tensor([0.9, 0.5, 0.9, 1.1, 0.9], dtype=torch.float64)
+    history = -3 * rates ** torch.arange(12).unsqueeze(1)
+    history[9:, 1] = math.nan  # has ended
+    history[6:, 2] = math.nan  # too short a run to tell
+    history[10, 4] = history[9, 4] - 1e-3  # does not rise throughout
+    left = _left_by_steps(history)
+    expected = 3 * rates ** torch.tensor([12, 9, 0, 0, 0])
+    torch.testing.assert_close(left[:2], expected[:2])
+    assert left[2:].isnan().all()
+    torch.testing.assert_close(_left_by_steps(history[:7, :1]), 3 * rates[:1] ** 7)
+    assert _left_by_steps(history[:6]).isnan().all()
 
 
 def test_an_interrupt_says_itself_and_keeps_the_last_iteration(tmp_path, monkeypatch):

@@ -73,6 +73,16 @@ def test_m_step_is_the_generic_optimum(row):
     close(objective(generic), objective(best), 1e-6)
 
 
+def test_weights_are_the_mode_of_their_posterior_under_a_prior_that_outweighs_the_rows():
+    """Dirichlet(c): counts + c - 1 over N + K (c - 1), for twenty rows and c = 50."""
+    x = torch.linspace(-2, 2, 20, dtype=F64).unsqueeze(1)
+    problem = problem_of(Mixture(3, Normal(), 1, concentration=50.0), x, 0)
+    steps, params = EM().steps(problem), problem.structure.start(problem, "random", 2)
+    statistics = steps.e_step(params).statistics
+    expected = (statistics.counts + 49) / (20 + 3 * 49)
+    torch.testing.assert_close(steps.m_step(statistics, params)["weights"], expected)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_em_never_loses(row):
     steps, params, values = steps_of(row), near(row, 4, seed=6, size=1.0), []
