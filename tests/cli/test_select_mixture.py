@@ -109,7 +109,9 @@ def test_the_plain_call_looks_at_the_columns(tmp_path):
         assert "the columns are taken as follows" in done.output
         distributions = pd.read_csv(out / "distributions.csv")
         assert set(distributions["distribution"]) == {distribution}
-        assert list(distributions["num_components"]) == [1, 2, 3, 4, 5, 6]
+        counts = list(distributions["num_components"])  # from 1 on, until the criteria have risen
+        assert counts == list(range(1, len(counts) + 1))
+        assert 4 <= len(counts) <= 6
         assert json.loads((out / "selection.json").read_text())["chosen"] == 2
         assert Fit.load(out / "fit").model.num_components == 2
 

@@ -120,6 +120,7 @@ def record(
         elif (
             required
             or _is_large(field.default)
+            or _is_unsaid(field.default)
             or field.name == "max_depth"
             or _names_engine(str(field.annotation))
             or draw.chance(0.3)
@@ -144,6 +145,11 @@ def is_endless(value: Any) -> bool:
 
 def _is_large(default: Any) -> bool:
     return isinstance(default, int) and not isinstance(default, bool) and default > LARGE
+
+
+def _is_unsaid(default: Any) -> bool:
+    """Tell whether a count has no default of its own: 0, behind a width that may be left out."""
+    return isinstance(default, int) and not isinstance(default, bool) and default == 0
 
 
 def _names_engine(annotation: str) -> bool:
