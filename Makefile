@@ -1,4 +1,4 @@
-# Targets: demo, test, quick, docs, fuzz, killed, bench, lint, format, release. Each first makes .venv and installs into it; a second call finds it ready.
+# Targets: demo, test, quick, docs, fuzz, killed, bench, papers, lint, format, release. Each first makes .venv and installs into it; a second call finds it ready.
 # lowest and py312 run the tests with other versions, each in an environment of its own.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,6 +13,9 @@ BENCH_ARGS ?=
 FUZZ_ARGS ?=
 DOCS_ARGS ?=
 RELEASE_TAG ?= yes
+HOURS ?= 1
+PAPER ?=
+TABLE ?=
 
 # Python and torch of `make lowest` and `make py312`
 LOWEST_PYTHON ?= python3.11
@@ -21,7 +24,7 @@ PY312 ?= python3.12
 
 N ?=
 
-.PHONY: demo test quick lowest py312 docs fuzz killed bench lint format release install
+.PHONY: demo test quick lowest py312 docs fuzz killed bench papers lint format release install
 .DELETE_ON_ERROR:
 
 # threads that wait without spinning keep the demo quick on a busy machine
@@ -67,6 +70,11 @@ bench: $(STAMP)
 	    $(BIN)/python $$script --out benchmarks/results/$$(basename $$script .py).jsonl $(BENCH_ARGS) || failed+=" $$script"; \
 	done; \
 	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
+
+# what is missing of the papers' tables, for HOURS; PAPER=noisy_or TABLE=1 for one of them, PAPERS_ARGS="--workers 2" or "--scheduler tcp://host:8786".
+# Killed and called again it goes on; what it brings are records in benchmarks/papers/results, to be committed.
+papers: $(STAMP)
+	$(BIN)/python benchmarks/papers/run.py --hours $(HOURS) $(if $(PAPER),--paper "$(PAPER)") $(if $(TABLE),--table "$(TABLE)") $(PAPERS_ARGS)
 
 # the site, into build/docs/site, with notebooks as the tests last ran them; DOCS_ARGS=--execute runs the notebooks too, at their full size, and keeps what they gave
 docs: export OMP_NUM_THREADS := 1

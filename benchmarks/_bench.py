@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command line, the lines of JSON they print, references, clocks
+"""What the benchmarks share: their command line, the lines of JSON they print, clocks
 and memory.
 
 A script is its docstring, a function that yields one dict a measurement, and ``main``:
@@ -158,12 +158,6 @@ def run(
                 say(line)
         except FileNotFoundError as absent:
             say({"skipped": str(absent)})
-
-
-def reference(name: str) -> dict[str, Any]:
-    """Published numbers, from the tests' references."""
-    path = Path(__file__).parent.parent / "tests" / "references" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:

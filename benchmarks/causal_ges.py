@@ -22,15 +22,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from _bench import Lines, command_line, fastest, reference, run, seeds
+from _bench import Lines, command_line, fastest, run, seeds
 from papers.profile_counts import redrawn_counts, rows_of_counts
+from papers.studies.causal import published_cells, structure
 
-from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of, dag_of_edges
+from inference.causal import BIC, GES, BDeu, ExactSearch, cpdag_of
 from inference.causal.graphs import shd
 from inference.causal.tables import dag_table
 
 ROWS_OF_SPEED = 2000
-PUBLISHED = {"1": "structure_1_200_replicates_BDeu", "2": "structure_2_200_replicates_BDeu"}
 
 
 def sparse_graph(num_attributes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -41,21 +41,6 @@ def sparse_graph(num_attributes: int, rng: np.random.Generator) -> tuple[np.ndar
     chances = [
         rng.choice([0.2, 0.4, 0.6, 0.8], (2,) * int(dag[:, k].sum())) for k in range(num_attributes)
     ]
-    return dag, dag_table(dag, chances)
-
-
-def structure(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The DAG and the table of one of the manuscript's structures."""
-    record = reference("latent_attributes")["structures"][name]
-    dag = dag_of_edges(5, [(i - 1, j - 1) for i, j in record["edges"]])
-    chances = [np.full((2,) * int(dag[:, k].sum()), np.nan) for k in range(5)]
-    for k, chance in record["root"].items():
-        chances[int(k) - 1] = np.array(chance)
-    for label, chance in record["conditional"].items():
-        child, given = label.split("|")
-        chances[int(child) - 1][tuple(int(part.split("=")[1]) for part in given.split(","))] = (
-            chance
-        )
     return dag, dag_table(dag, chances)
 
 
@@ -159,18 +144,11 @@ def _published(name: str, num_rows: int, way: str, claimed: int) -> float | None
     """The manuscript's percentage (BDeu as it was, greedy search), None where it has no such
     cell.
     """
-    record = reference("latent_attributes")["published"]
-    cells = (
-        record[PUBLISHED[name]]
-        if name in PUBLISHED
-        else record["structure_3_100_replicates"]["N=2000 BDeu"]
-    )
-    if num_rows != 2000:
-        return None
-    if way.startswith("6"):
-        return float(cells["6"])
-    pair = cells.get({"4": "1 / 4", "5": "2 / 5"}.get(way[0], "") + f" N'={claimed}")
-    return None if pair is None else float(pair[1])
+    for _, own, rows, q, method, times, score, percent in published_cells():
+        cell = (own, rows, q, score, method, rows * times)
+        if cell == (name, num_rows, "known", "BDeu", way[0], claimed):
+            return percent
+    return None
 
 
 def _redrawn(counts: np.ndarray, num_rows: int, seed: int) -> np.ndarray:

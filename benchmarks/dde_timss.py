@@ -34,7 +34,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from _bench import Lines, command_line, reference, run, seeds
+from _bench import Lines, command_line, run, seeds
+from papers.cells import published
 from torch import Tensor
 
 from inference import EM, Fit, StartsWarning, fit
@@ -68,17 +69,17 @@ def comparison(means: np.ndarray, errors: np.ndarray) -> dict[str, float]:
     """Pairs of answers (rows) that a published column orders, and how ours orders them; mean
     absolute difference of cells.
     """
-    published = np.array(reference("deep_discrete_encoder")["survey"]["means"])
+    table = np.array(published("deep_discrete_encoder")["survey"]["means"])
     counts = {"pairs_published": 0, "pairs_ordered_alike": 0, "pairs_reversed_beyond_error": 0}
-    for a, b in itertools.combinations(range(len(published)), 2):
-        theirs, ours = published[a] - published[b], means[a] - means[b]
+    for a, b in itertools.combinations(range(len(table)), 2):
+        theirs, ours = table[a] - table[b], means[a] - means[b]
         spread = np.hypot(errors[a], errors[b])
         counts["pairs_published"] += int((theirs != 0).sum())
         counts["pairs_ordered_alike"] += int((theirs * ours > 0).sum())
         counts["pairs_reversed_beyond_error"] += int(
             ((theirs * ours < 0) & (np.abs(ours) > 2 * spread)).sum()
         )
-    return counts | {"mean_difference_of_cells": round(float(np.abs(means - published).mean()), 4)}
+    return counts | {"mean_difference_of_cells": round(float(np.abs(means - table).mean()), 4)}
 
 
 def encoder_line(

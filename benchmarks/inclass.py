@@ -39,35 +39,14 @@ import numpy as np
 import torch
 from _bench import Lines, command_line, run, seeds, timed
 from papers.mnist_pairs import mnist_pairs
-from scipy.optimize import linear_sum_assignment
+from papers.studies.classifiers import EXAMPLES, PUBLISHED, TEST_ROWS, TEST_SEED, scores
 
-from inference import CrossTotalCorrelation, Fit, Labels, TrainClassifiers, fit
+from inference import CrossTotalCorrelation, Labels, TrainClassifiers, fit
 from inference.fitting.problem import problem_of
 from inference.inspection import read_classifiers
 from ppl_models import Dense, InClassNet
 from ppl_models.datasets import (
     load_mnist_images,
-    simulate_checkerboard,
-    simulate_trivariate,
-    simulate_two_gaussians,
-)
-
-EXAMPLES: dict[
-    str, tuple[Any, int, int, int, int]
-] = {  # simulator, variates, components, rows, batch; 15 epochs each
-    "two_gaussians": (simulate_two_gaussians, 2, 2, 100_000, 50),
-    "checkerboard": (simulate_checkerboard, 2, 2, 100_000, 50),
-    "trivariate": (simulate_trivariate, 3, 4, 1_000_000, 500),
-}
-TEST_ROWS = 100_000
-PUBLISHED = TrainClassifiers(
-    estimates="batch",
-    average=False,
-    max_epochs=15,
-    patience=None,
-    validation_share=0.0,
-    learning_rate=1e-3,
-    last_steps=0,
 )
 
 
@@ -93,37 +72,6 @@ def method_of(
     )
 
 
-def scores(result: Fit, test: Any) -> dict[str, Any]:
-    """How near a fit comes to the truth."""
-    data = test.data.astype(np.float32)
-    posterior = result.posterior_latents(data)["components"].numpy()
-    owner = np.eye(posterior.shape[1])[test.components]
-    rows, columns = linear_sum_assignment(-(owner.T @ posterior))
-    order = columns[np.argsort(rows)]  # component i of the truth is order[i] of the fit
-    weights = result.params["weights"].double().numpy()[order]
-    cost = -float(result.log_likelihood_rows(data).double().mean())
-    exact = test.truth.log_ratio(test.data).mean()
-    agreement = read_classifiers(result, data)
-    return {
-        "weights": [round(float(w), 4) for w in weights],
-        "weight_error": round(float(np.abs(weights - test.truth.weights).max()), 5),
-        "pseudo_weights": (
-            np.round(result.params["pseudo_weights"].double().numpy()[:, order], 4).tolist()
-        ),
-        "cost": round(cost, 5),
-        "gap": round(cost + exact, 5),
-        "accuracy": round(float((order[test.components] == posterior.argmax(1)).mean()), 4),
-        "best_accuracy": round(test.truth.best_accuracy(), 4),
-        "inconsistency": [round(float(x), 4) for x in agreement.inconsistency],
-        "held_out": (
-            round(result.objective, 5) if result.objective_name.startswith("held-out") else None
-        ),
-        "starts": [round(value, 5) for value in result.restarts.objective.tolist()],
-        "epochs": result.num_iterations,
-        "converged": result.converged,
-    }
-
-
 def example_lines(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     simulate, variates, components, rows, batch = EXAMPLES[args.example]
     rows, batch = args.rows or rows, args.batch or batch
@@ -131,7 +79,7 @@ def example_lines(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     cost = CrossTotalCorrelation(1.0 if args.cost == "unnorm" else 0.0)
     for seed in seeds(args):
         data = simulate(rows, seed).data.astype(np.float32)
-        test = simulate(args.test_rows, 10_000 + seed)
+        test = simulate(args.test_rows, TEST_SEED + seed)
         for way in args.ways.split(","):
             method = method_of(way, batch, args.epochs, cost)
             settings = (

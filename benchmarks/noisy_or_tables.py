@@ -22,15 +22,10 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from _bench import Lines, command_line, reference, run
+from _bench import Lines, command_line, run
+from papers.cells import published
+from papers.studies.noisy_or import NUM_TRUE, PUBLISHED_EPOCHS, paper_runs, rates
 from scipy import stats
-
-from inference.inspection import recovery
-from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
-from ppl_models.datasets.noisy_or import load_noisy_or_sample
-
-NUM_CHECKPOINTS = 10
 
 
 def half_width(values: np.ndarray) -> float | None:
@@ -42,57 +37,36 @@ def half_width(values: np.ndarray) -> float | None:
 
 
 def cell(name: str, latents: int, args: argparse.Namespace) -> Lines:
-    sample, references = load_noisy_or_sample(name), reference("noisy_or_tables")
     table = "2" if args.batch == 1000 else ("4" if name in ("img_flip", "img_unif") else "1")
-    published = references["tables"][table][name].get(str(latents))
-    rates = references["rates"][table][name][str(latents)]
-    settings = ScoreFunctionSVI(args.epochs, args.batch, rates["rate"], rates["baseline_rate"])
-    data = sample.train.float() if args.single else sample.train
-    generator = torch.Generator().manual_seed(args.seed)
-    num_items = data.shape[1]
-
-    def start(*shape: int) -> torch.Tensor:
-        return (
-            2 + 2 * torch.rand(args.restarts, *shape, generator=generator, dtype=torch.float64)
-        ).sigmoid()
-
-    begin = start(latents), start(latents, num_items), 1 - start(num_items)
-    run = ScoreFunctionRun(settings, data, *begin, args.seed)
-    best = torch.full((args.restarts,), torch.inf, dtype=torch.float64)
-    found = np.zeros(args.restarts)
     began = time.perf_counter()
-    done = 0
-    for checkpoint in np.linspace(0, args.epochs, NUM_CHECKPOINTS + 1).round().astype(int)[1:]:
-        for _ in range(done, checkpoint):
-            run.epoch()
-        done = int(checkpoint)
-        score = -run.elbo_rows(sample.held_out).double().mean(1)
-        prior, failure, _ = (v.double() for v in run.estimates())
-        last = np.array([
-            recovery({"prior": p, "failure": f}, sample.truth, excluded_cost=1000.0).num_recovered
-            for p, f in zip(prior, failure, strict=True)
-        ])  # fmt: skip
-        better = (score < best).numpy()
-        found = np.where(better, last, found)
-        best = torch.minimum(best, score)
+    for now in paper_runs(
+        name,
+        latents,
+        **rates(table, name, latents),
+        epochs=args.epochs,
+        batch=args.batch,
+        runs=args.restarts,
+        seed=args.seed,
+        single=args.single,
+    ):
         yield {
             "what": "the paper's algorithm",
             "table": table,
             "set": name,
             "latents": latents,
             "restarts": args.restarts,
-            "epochs": done,
-            "epochs_published": 2000 if args.batch == 1000 else 1000,
+            "epochs": now.epochs,
+            "epochs_published": PUBLISHED_EPOCHS[1000 if args.batch == 1000 else 20],
             "batch": args.batch,
-            "recovered": round(float(found.mean()), 3),
-            "recovered_ci95": half_width(found),
-            "full_percent": 100 * float((found == 8).mean()),
-            "held_out_negative_elbo": round(float(best.mean()), 3),
-            "held_out_negative_elbo_ci95": half_width(best.numpy()),
-            "at_this_epoch": round(float(last.mean()), 3),
+            "recovered": round(float(now.found.mean()), 3),
+            "recovered_ci95": half_width(now.found),
+            "full_percent": 100 * float((now.found == NUM_TRUE).mean()),
+            "held_out_negative_elbo": round(float(now.loss.mean()), 3),
+            "held_out_negative_elbo_ci95": half_width(now.loss),
+            "at_this_epoch": round(float(now.found_now.mean()), 3),
             "seconds": round(time.perf_counter() - began, 1),
             "single_precision": args.single,
-            "published": published,
+            "published": published("noisy_or_tables")["tables"][table][name].get(str(latents)),
         }
 
 

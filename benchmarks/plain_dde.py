@@ -22,14 +22,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from _bench import FAMILIES, Lines, command_line, run, seeds
-from papers.deep_discrete_encoder import generic_design
+from papers.studies.encoders import empty, floor, plainly_recovered
 
-from inference import EM, fit
-from inference.alignment import align
-from inference.metrics import empty_graph_accuracy, graph_accuracy, mean_squared_error, trimmed_rmse
-from inference.programs import Program
-from ppl_models import DeepDiscreteEncoder
-from ppl_models.datasets.deep_discrete_encoder import strict_design
+from inference.metrics import trimmed_rmse
 
 BARS = {
     ("Bernoulli", "strict", 1000): (0.989, 0.292),
@@ -41,31 +36,19 @@ FINITE = 10.0
 def replicate(
     args: argparse.Namespace, family: str, design: str, num_rows: int, seed: int
 ) -> dict[str, Any]:
-    response = FAMILIES[family]
-    truth = (strict_design if design == "strict" else generic_design)(2, response)
-    model = DeepDiscreteEncoder(18, (6, 2), response)
-    x = Program(model, None, num_rows).simulate(truth, seed)["items"]
     began, cpu = time.perf_counter(), time.process_time()
-    result = fit(model, x)
+    scores, result = plainly_recovered(family, design, num_rows, seed)
     seconds, processor = time.perf_counter() - began, time.process_time() - cpu
-    aligned, layers = align(result, truth), model.layers()
-    oracle = None
-    if args.oracle:
-        known = model.restricted([(truth[layer.loadings] != 0).int().tolist() for layer in layers])
-        oracle = mean_squared_error(fit(known, x, EM(), init=truth).params, truth)
-    graphs = {
-        layer.loadings: aligned.graphs[layer.loadings].to(truth[layer.loadings]) for layer in layers
-    }
     return {
         "family": family,
         "design": design,
         "num_rows": num_rows,
         "seed": seed,
-        "accuracy_graph": graph_accuracy(graphs, truth, layers, 0.5),
-        "mse": mean_squared_error(aligned.params, truth),
-        "mse_oracle": oracle,
+        "accuracy_graph": scores["accuracy"],
+        "mse": scores["mse"],
+        "mse_oracle": floor(family, design, 2, num_rows, seed) if args.oracle else None,
         "largest_loading": max(
-            float(result.params[layer.loadings].abs().max()) for layer in layers
+            float(result.params[site].abs().max()) for site in ("loadings_1", "loadings_2")
         ),
         "num_edges": sum(int(graph.sum()) for graph in result.graphs.values()),
         "converged": result.converged,
@@ -86,9 +69,6 @@ def measure(args: argparse.Namespace) -> Lines:
                 errors = trimmed_rmse([one["mse"] for one in runs])
                 accuracy = statistics.mean(one["accuracy_graph"] for one in runs)
                 bars = BARS.get((family, design, num_rows))
-                truth = (strict_design if design == "strict" else generic_design)(
-                    2, FAMILIES[family]
-                )
                 yield {
                     "cell": f"{family} {design} {num_rows}",
                     "replicates": len(runs),
@@ -106,9 +86,7 @@ def measure(args: argparse.Namespace) -> Lines:
                         if args.oracle
                         else None
                     ),
-                    "empty_graph_accuracy": empty_graph_accuracy(
-                        truth, DeepDiscreteEncoder(18, (6, 2), FAMILIES[family]).layers()
-                    ),
+                    "empty_graph_accuracy": empty(family, design, 2),
                     "num_finite": sum(one["largest_loading"] <= FINITE for one in runs),
                     "num_converged": sum(one["converged"] for one in runs),
                     "seconds_median": statistics.median(one["seconds"] for one in runs),

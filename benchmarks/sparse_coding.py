@@ -20,7 +20,8 @@ import time
 from collections.abc import Sequence
 
 import torch
-from _bench import Lines, command_line, reference, run, seeds
+from _bench import Lines, command_line, run, seeds
+from papers.cells import published
 from papers.sparse_coding import load_paired_dictionary
 from torch import Tensor
 
@@ -41,7 +42,7 @@ from inference.structures.dictionary.decoders import (
 from ppl_models import SparseCoding
 from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
-PUBLISHED = reference("sparse_coding")
+PUBLISHED = published("sparse_coding")
 NUM_HELD_OUT, SPARSITY = 1_000, 5
 TOTAL_STEP = 90_000.0  # 0.1 x 450 updates x 2,000 epochs
 

@@ -2,7 +2,7 @@
 Without it, notebooks show what they gave in the tests (``make test`` leaves that in ``build/notebooks``), if their text is the same.
 
 Pages are laid out in ``build/docs/source``: those of this folder, the notebooks, a start page made of the README, the reference of every public module, and a
-table of each file that a benchmark left in ``benchmarks/results``. A page whose text is the same is not written again, so that a second build is quick.
+table of each file that a benchmark left in ``benchmarks/results``. The page of papers is drawn from the records in ``benchmarks/papers/results``. A page whose text is the same is not written again, so that a second build is quick.
 """
 
 from __future__ import annotations
@@ -123,6 +123,13 @@ def result_tables(folder: Path) -> str:
     return "\n".join(["", "## What was measured here", "", *out]) if out else ""
 
 
+def papers_page() -> Any:
+    """The module that draws the page of papers, which lies with the benchmarks."""
+    if str(ROOT / "benchmarks") not in sys.path:
+        sys.path.insert(0, str(ROOT / "benchmarks"))
+    return importlib.import_module("papers.page")
+
+
 def beside_others(file: Path) -> str:
     """The table of peers: rows that reach less first, then by the ratio of the seconds."""
     if not file.exists():
@@ -171,6 +178,7 @@ def pages(ran: Path | None = None) -> dict[str, str]:
     out |= api_pages()
     out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
+    out["papers.md"] += papers_page().page()
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
@@ -203,6 +211,7 @@ def lay_out(source: Path, ran: Path | None = None) -> None:
         shutil.copy2(DOCS / name, source / name)
     for name in ("pictures", "static"):
         shutil.copytree(DOCS / name, source / name, dirs_exist_ok=True)
+    papers_page().draw(source / "pictures" / "papers")
 
 
 def main() -> int:

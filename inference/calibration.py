@@ -227,6 +227,8 @@ class _Design:
     def replicate(self, seed: int) -> Replicate:
         """Truth and data."""
         blank = Program(self.model, None, self.num_rows)
+        if self.prior is None:
+            blank.refuse_flat("simulation_based_calibration")
         truth = (
             {n: v[0] for n, v in blank.draw_prior(1, seed).items()}
             if self.prior is None

@@ -29,9 +29,11 @@ from inference.base.diagnostics import pareto_k
 from inference.base.drawing import ask, draw
 from inference.base.structure import num_density_items
 from inference.engines.importance import GOOD_K
+from inference.fitting.columns import count_rows
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
+from inference.programs.arguments import Call
 from inference.programs.global_state import quiet
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import told, told_html
@@ -286,7 +288,9 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
 
 def _check_same_data(name: str, member: Fit, data: Any) -> None:
     """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
-    num_rows = len(first_tensor(data))
+    num_rows = (
+        count_rows(member, data) if isinstance(member.model, Call) else len(first_tensor(data))
+    )
     if num_rows != member.num_rows:
         raise ValueError(
             f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"

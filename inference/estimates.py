@@ -360,7 +360,9 @@ def _standard_errors(
     size = sum(value.numel() for value in fit.params.values())
     if reason is None:
         size = min(size, fit.num_parameters)  # what is held at zero needs no error
-    if data is None:
+    if not fit.params:
+        reason = "the program has no parameters"
+    elif data is None:
         reason = "standard errors need the data"
     elif reason is None and seen < size:
         reason = f"there are fewer {what} ({seen:,}) than numbers ({size:,})"

@@ -37,7 +37,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model
     and of the engine are reached by two underscores::
 
-        estimator = ZooEstimator(Mixture(num_components=2, component=Normal(), num_items=5))
+        estimator = ZooEstimator(Mixture(num_components=2, component=Normal()))
         GridSearchCV(estimator, {"model__num_components": [1, 2, 3, 4]}).fit(X)
 
     Args:
@@ -171,5 +171,10 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
         return validate_data(
-            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,  # one row tells nothing of latents
         )

@@ -33,6 +33,7 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.result import Fit
+from inference.programs.arguments import Call
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
@@ -207,6 +208,11 @@ def cross_validate(
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
     count = len(first_tensor(data))
+    if isinstance(result.model, Call) and count != result.num_rows:
+        raise ValueError(
+            f"cross_validate: the {result.num_rows} rows of the program along the first dim of its"
+            f" data were expected, whose first argument has {count} entries there"
+        )
     if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(
             f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}"

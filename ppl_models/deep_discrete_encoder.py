@@ -15,6 +15,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.covariate_root import CovariateRoot
 from ppl_models.descriptions.covariates import Covariates, LatentCoefficients, covariates_given
@@ -47,7 +48,7 @@ DISPERSION_RANGE = (1e-6, 1e6)  # variances; the flat prior is proper on it
 
 
 @dataclass(frozen=True)
-class DeepDiscreteEncoder:
+class DeepDiscreteEncoder(OpenItems):
     r"""Deep discrete encoder with D binary layers (Lee and Gu 2025, arXiv:2501.01414).
 
     For each row, with :math:`\sigma` the logistic function and layers numbered from the bottom,
@@ -127,10 +128,12 @@ class DeepDiscreteEncoder:
     estimate.
 
     Args:
-        num_items: J, number of observed columns.
+        num_items: J, number of observed columns; None for as many as the data have, read in a fit.
         latent_sizes: (K_1, ..., K_D), bottom-up and falling, K_1 <= J.
         response: family of the items; :class:`~ppl_models.Blocks` joins several.
-            ``Ordinal(C)`` without a link is taken as ``Ordinal(C, link="cumulative")``.
+            ``Ordinal(C)`` without a link is taken as ``Ordinal(C, link="cumulative")``. Left out,
+            what :func:`~ppl_models.items_of` reads off the data, or Bernoulli() where num_items is
+            given.
         penalty: sparsity penalty of all loadings, on the scale of the total log-likelihood; None
             for none. Left open, with the graphs open too, a plain ``fit(model, data)`` chooses it
             by EBIC, reads the graphs off the loadings and fits again on these without shrinkage
@@ -163,20 +166,20 @@ class DeepDiscreteEncoder:
             its graph, has a penalty, an item without a latent or one with too many.
     """
 
-    num_items: int
-    latent_sizes: tuple[int, ...]
-    response: ResponseFamily = Bernoulli()
+    num_items: int | None = None
+    latent_sizes: tuple[int, ...] = ()
+    response: ResponseFamily = ByColumn()
     penalty: Penalty | ToBeChosen | None = ToBeChosen()
     graphs: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
     bound: float | None = None
     bottom: Bottom = Additive()
     graphs_estimated: bool = False
     covariates: Covariates | tuple[str, ...] | str | None = None
+    usual = {"response": Bernoulli()}
 
     def __post_init__(self) -> None:
         owner = "DeepDiscreteEncoder"
         plain_fields(self)
-        check_size(owner, "num_items", self.num_items)
         sizes = (self.latent_sizes,) if isinstance(self.latent_sizes, int) else self.latent_sizes
         if not isinstance(sizes, tuple) or not sizes:
             raise ValueError(
@@ -185,10 +188,6 @@ class DeepDiscreteEncoder:
             )
         for size in sizes:
             check_size(owner, "each of latent_sizes", size)
-        if sizes[0] > self.num_items:
-            raise ValueError(
-                f"{owner}: latent_sizes[0] = {sizes[0]} exceeds num_items = {self.num_items}"
-            )
         if any(upper >= lower for lower, upper in zip(sizes, sizes[1:], strict=False)):
             raise ValueError(f"{owner}: latent_sizes go bottom-up and must fall, got {sizes}")
         object.__setattr__(self, "latent_sizes", sizes)
@@ -199,21 +198,13 @@ class DeepDiscreteEncoder:
             ResponseFamily,
             "a response family such as Bernoulli() or Normal()",
         )
-        self.response.blocks(self.num_items)
-        for item, categories in self.response.category_names(self.num_items).items():
-            if len(categories) < 2:
-                raise ValueError(
-                    f"{owner}: response: item {item} has one category only, {categories[0]!r}; at"
-                    " least two were expected"
-                )
+        self._settle()
         object.__setattr__(self, "response", self.response.linked())
         check_penalty(owner, "penalty", self.penalty)
         check_flag(owner, "graphs_estimated", self.graphs_estimated)
         object.__setattr__(self, "covariates", covariates_given(owner, self.covariates))
         if self.bound is not None:
             check_number(owner, "bound", self.bound, "be positive and finite, or None", above=0)
-        if self.graphs is not None:
-            object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
         if isinstance(self.bottom, type) or not hasattr(self.bottom, "subsets"):
             raise ValueError(
                 f"{owner}: bottom must be Additive(), ExpDINA(), ExpDINO() or ExpGDM(), got"
@@ -224,6 +215,24 @@ class DeepDiscreteEncoder:
                 f"{owner}: bottom={self.bottom!r} is a rule of LatentAttributeModel; Additive(),"
                 " ExpDINA(), ExpDINO() or ExpGDM() was expected"
             )
+        if self.num_items is not None:
+            self._check_width(owner, self.num_items)
+
+    def _check_width(self, owner: str, num_items: int) -> None:
+        """Check what the number of items decides: sizes, categories, graphs, the bottom's rule."""
+        if self.latent_sizes[0] > num_items:
+            raise ValueError(
+                f"{owner}: latent_sizes[0] = {self.latent_sizes[0]} exceeds num_items = {num_items}"
+            )
+        self.response.blocks(num_items)
+        for item, categories in self.response.category_names(num_items).items():
+            if len(categories) < 2:
+                raise ValueError(
+                    f"{owner}: response: item {item} has one category only, {categories[0]!r}; at"
+                    " least two were expected"
+                )
+        if self.graphs is not None:
+            object.__setattr__(self, "graphs", self._checked_graphs(self.graphs))
         try:
             products = self._layout()
         except ValueError as error:
@@ -272,7 +281,7 @@ class DeepDiscreteEncoder:
                 ) from error
             expected = self._child_parent(d)
             if d == 0:
-                expected = (self.num_items, expected[1])
+                expected = (self._width, expected[1])
             if tuple(matrix.shape) != expected:
                 raise ValueError(
                     f"DeepDiscreteEncoder: graphs[{d}] must have shape {expected}, got"
@@ -288,7 +297,7 @@ class DeepDiscreteEncoder:
 
     def _child_parent(self, d: int) -> tuple[int, int]:
         return (
-            (self.response.num_linear(self.num_items), *self.latent_sizes)[d],
+            (self.response.num_linear(self._width), *self.latent_sizes)[d],
             self.latent_sizes[d],
         )
 
@@ -298,7 +307,7 @@ class DeepDiscreteEncoder:
             return None
         if d:
             return PredictorPrior.of(Bernoulli(), self.latent_sizes[d - 1])
-        return PredictorPrior.of(self.response, self.num_items)
+        return PredictorPrior.of(self.response, self._width)
 
     def layers(self) -> tuple[GeneralizedLinearLayer, ...]:
         """Layers of the model for engines, bottom-up."""
@@ -316,7 +325,7 @@ class DeepDiscreteEncoder:
             terms = disjunctive = None
             if d == 0 and products is not None:
                 terms, graph, disjunctive = products
-            dispersed = d == 0 and self.response.num_dispersed(self.num_items) > 0
+            dispersed = d == 0 and self.response.num_dispersed(self._width) > 0
             own = GeneralizedLinearLayer(
                 loadings=f"loadings_{d + 1}",
                 intercepts=f"intercepts_{d + 1}",
@@ -333,11 +342,9 @@ class DeepDiscreteEncoder:
                 disjunctive=disjunctive,
                 prior=self._prior(d),
                 estimated=self.graphs_estimated and graph is not None,
-                items=self.num_items if d == 0 and num_children != self.num_items else None,
+                items=self._width if d == 0 and num_children != self._width else None,
                 thresholds=(
-                    "thresholds"
-                    if d == 0 and self.response.num_thresholds(self.num_items)
-                    else None
+                    "thresholds" if d == 0 and self.response.num_thresholds(self._width) else None
                 ),
             )
             out.append(own if graph is None else replace(own, graph=own.by_child(graph)))
@@ -355,21 +362,21 @@ class DeepDiscreteEncoder:
     @property
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Named dims of every parameter, latent and observed site, without the rows."""
-        bottom = "predictor" if self.response.num_categories_of(self.num_items) else "item"
+        bottom = "predictor" if self.response.num_categories_of(self._width) else "item"
         names = [bottom, *(f"latent_{d + 1}" for d in range(len(self.latent_sizes)))]
         dims: dict[str, tuple[str, ...]] = {"items": ("item",), "proportions": (names[-1],)}
         if self._given is not None:
             dims = {"items": ("column",), "coefficients": (names[-1], "term")}
-        if self.response.num_thresholds(self.num_items):
+        if self.response.num_thresholds(self._width):
             dims["thresholds"] = ("threshold",)
         for d in range(len(self.latent_sizes)):
             features = "term_1" if d == 0 and self.subset_dims else names[d + 1]
             dims[f"loadings_{d + 1}"] = (names[d], features)
             dims[f"intercepts_{d + 1}"] = (names[d],)
             dims[f"latents_{d + 1}"] = (names[d + 1],)
-        num_dispersed = self.response.num_dispersed(self.num_items)
+        num_dispersed = self.response.num_dispersed(self._width)
         if num_dispersed:
-            dims["dispersion"] = ("item" if num_dispersed == self.num_items else "dispersed_item",)
+            dims["dispersion"] = ("item" if num_dispersed == self._width else "dispersed_item",)
         return dims
 
     @property
@@ -406,7 +413,7 @@ class DeepDiscreteEncoder:
             raise ValueError(
                 f"guess_slip: a model with bottom=ExpDINA() was expected, got {self.bottom!r}"
             )
-        blocks = self.response.blocks(self.num_items)
+        blocks = self.response.blocks(self._width)
         columns = [c for family, c, _ in blocks if isinstance(family, Bernoulli)]
         if not columns:
             raise ValueError(f"guess_slip: Bernoulli items were expected, got {self.response!r}")
@@ -454,10 +461,10 @@ class DeepDiscreteEncoder:
         """Data as a tensor (N, J), with covariates (N, J + P), and the column names."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(data, self.num_items, self._check_items, for_fit)
+        return self._given.check_beside(data, self._width, self._check_items, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
-        table, names = as_items(data, self.num_items, self.response, for_fit)
+        table, names = as_items(data, self._width, self.response, for_fit)
         if for_fit:
             check_reach(table, names, self.response)
         return table, names
@@ -478,11 +485,11 @@ class DeepDiscreteEncoder:
         dispersion = thresholds = None
         if layers[0].thresholds is not None:
             thresholds = pyro.sample(
-                layers[0].thresholds, thresholds_prior(self.response, self.num_items, zero)
+                layers[0].thresholds, thresholds_prior(self.response, self._width, zero)
             )
-        if self.response.num_dispersed(self.num_items):
+        if self.response.num_dispersed(self._width):
             dispersion = pyro.sample(
-                "dispersion", dispersion_prior(self.response, self.num_items, zero)
+                "dispersion", dispersion_prior(self.response, self._width, zero)
             )
 
         batch = len(data) if data is not None else num_rows
@@ -500,7 +507,7 @@ class DeepDiscreteEncoder:
             return pyro.sample(
                 "items",
                 ItemResponse(self.response, eta, dispersion),
-                obs=data if data is None else data[..., : self.num_items],
+                obs=data if data is None else data[..., : self._width],
             )
 
     def _draw_root(self, zero: Tensor, data: Tensor | None) -> Callable[[], Tensor]:
@@ -512,7 +519,7 @@ class DeepDiscreteEncoder:
             )
             return lambda: proportions.log() - (-proportions).log1p()
         covariates = self._given
-        columns = covariates.columns("DeepDiscreteEncoder", data, self.num_items)
+        columns = covariates.columns("DeepDiscreteEncoder", data, self._width)
         coefficients = pyro.sample("coefficients", LatentCoefficients(covariates, top, zero))
         return lambda: covariates.odds(columns, coefficients)
 

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import FLOOR, log_expm1, weight_of_failure, weight_of_leak
 from ppl_models.parts.distributions import BinaryVector
@@ -19,7 +20,7 @@ from ppl_models.parts.validation import check_numbers, check_size, numbers_like,
 
 
 @dataclass(frozen=True)
-class DeepNoisyOr:
+class DeepNoisyOr(OpenItems):
     r"""Noisy-OR network with D layers of binary latents.
 
     Source: J. Pearl (1988), Probabilistic Reasoning in Intelligent Systems.
@@ -38,7 +39,7 @@ class DeepNoisyOr:
     :class:`ppl_models.NoisyOr`, which has engines of its own.
 
     Args:
-        num_items: J.
+        num_items: J; None for as many as the data have, read in a fit.
         latent_sizes: (K_1, ..., K_D), bottom-up.
         concentration: (a, b) of the Beta priors of every parameter; (1, 1) is flat.
 
@@ -47,13 +48,13 @@ class DeepNoisyOr:
             not two positive numbers.
     """
 
-    num_items: int
-    latent_sizes: tuple[int, ...]
+    num_items: int | None = None
+    latent_sizes: tuple[int, ...] = ()
     concentration: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_size("DeepNoisyOr", "num_items", self.num_items)
+        self._settle()
         if not isinstance(self.latent_sizes, tuple | list) or not self.latent_sizes:
             raise ValueError(
                 "DeepNoisyOr: latent_sizes must be a tuple such as (6, 2), got"
@@ -88,7 +89,7 @@ class DeepNoisyOr:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a tensor (N, J) of 0, 1 and NaN, and the item names."""
-        return as_items(data, self.num_items, Bernoulli(), for_fit)
+        return as_items(data, self._width, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
@@ -98,7 +99,7 @@ class DeepNoisyOr:
         def beta(name: str, *shape: int) -> Tensor:
             return pyro.sample(name, dist.Beta(a, b).expand(shape).to_event(len(shape)))
 
-        sizes, depth = (self.num_items, *self.latent_sizes), len(self.latent_sizes)
+        sizes, depth = (self._width, *self.latent_sizes), len(self.latent_sizes)
         prior = beta("prior", sizes[-1]).clamp(FLOOR, 1 - FLOOR)
         failure = {
             d: weight_of_failure(beta(f"failure_{d}", sizes[d], sizes[d - 1]))

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.components import FactorDescription
 from ppl_models.matrix_factorization import SITE_DIMS, Dims
@@ -28,7 +29,7 @@ SCALE_RANGE = (1e-6, 1e6)
 
 
 @dataclass(frozen=True)
-class FactorAnalysis:
+class FactorAnalysis(OpenItems):
     r"""Factor analysis: normal factors, and a noise scale for every item.
 
     Source: Rubin and Thayer (1982), doi:10.1007/BF02293851.
@@ -54,7 +55,8 @@ class FactorAnalysis:
     doi:10.1007/BF02289658) is said by the fit.
 
     Args:
-        num_items, num_components: J and K < J.
+        num_items, num_components: J and K < J; num_items None for as many columns as the data
+            have, read in a fit.
         noise_shares: v, one positive number a component, summing to 1; equal if None.
         bound: largest size of an entry of a signature or intercept.
 
@@ -63,17 +65,17 @@ class FactorAnalysis:
             bound that is not positive.
     """
 
-    num_items: int
-    num_components: int
+    num_items: int | None = None
+    num_components: int = 0
     noise_shares: tuple[float, ...] | None = None
     bound: float = 1e6
     site_dims = SITE_DIMS | Dims(intercepts=("item",), scales=("item",))
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("num_items", "num_components"):
-            check_size("FactorAnalysis", name, getattr(self, name))
-        if self.num_components >= self.num_items:
+        self._settle()
+        check_size("FactorAnalysis", "num_components", self.num_components)
+        if self.num_items is not None and self.num_components >= self.num_items:
             raise ValueError(
                 f"FactorAnalysis: num_components = {self.num_components} must be below num_items ="
                 f" {self.num_items}"
@@ -103,12 +105,12 @@ class FactorAnalysis:
         """Description of the factors for engines."""
         equal = (1 / self.num_components,) * self.num_components
         return FactorDescription(
-            self.num_items, self.num_components, self.noise_shares or equal, self.bound
+            self._width, self.num_components, self.noise_shares or equal, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a tensor (N, J), NaN where missing, and the item names."""
-        table, names = as_items(data, self.num_items, Normal(), for_fit)
+        table, names = as_items(data, self._width, Normal(), for_fit)
         if for_fit:
             check_reach(table, names, Normal())
         if (
@@ -126,11 +128,11 @@ class FactorAnalysis:
         zero = torch.zeros((), **kind)
         flat = Flat(zero - self.bound, zero + self.bound)
         signatures = pyro.sample(
-            "signatures", flat.expand([self.num_components, self.num_items]).to_event(2)
+            "signatures", flat.expand([self.num_components, self._width]).to_event(2)
         )
-        intercepts = pyro.sample("intercepts", flat.expand([self.num_items]).to_event(1))
+        intercepts = pyro.sample("intercepts", flat.expand([self._width]).to_event(1))
         low, high = (zero + v for v in SCALE_RANGE)
-        scales = pyro.sample("scales", Flat(low, high).expand([self.num_items]).to_event(1))
+        scales = pyro.sample("scales", Flat(low, high).expand([self._width]).to_event(1))
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             distribution = dist.Normal(zero, zero + 1).expand([self.num_components]).to_event(1)

@@ -10,7 +10,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.data.sequences import as_item_sequences, inside_of
+from ppl_models.data.items import ByColumn, OpenItems
+from ppl_models.data.sequences import as_item_sequences, inside_of, item_rows
 from ppl_models.data.tables import check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
@@ -38,7 +39,7 @@ INITIAL = ("free", "stationary", "uniform")
 
 
 @dataclass(frozen=True)
-class HiddenMarkov:
+class HiddenMarkov(OpenItems):
     r"""Hidden Markov model of K states.
 
     Sources: Rabiner (1989), doi:10.1109/5.18626; Zucchini, MacDonald and Langrock (2016),
@@ -73,9 +74,10 @@ class HiddenMarkov:
     Args:
         num_states: K.
         emission: a response family, :class:`~ppl_models.Blocks` of several, or a distribution of
-            whole rows such as :class:`~ppl_models.MultivariateNormal`.
-        num_items: J; left at 1, as many as an emission speaks of that knows its items, such as
-            ``Blocks(...)``.
+            whole rows such as :class:`~ppl_models.MultivariateNormal`; left out, what
+            :func:`~ppl_models.items_of` reads off the data, or Normal() where num_items is given.
+        num_items: J; None for as many as the data have, read in a fit, or as an emission speaks of
+            that knows its items, such as ``Blocks(...)``.
         initial: "free"; "stationary", the distribution :math:`\delta = \delta A` of a chain that
             has run for long; "uniform"; or K chances, such as (1, 0, 0) for a chain that begins at
             the left. Of one sequence alone a free distribution is not learnt, but counted.
@@ -93,8 +95,8 @@ class HiddenMarkov:
     """
 
     num_states: int
-    emission: ResponseFamily | RowDistribution = Normal()
-    num_items: int = 1
+    emission: ResponseFamily | RowDistribution = ByColumn()
+    num_items: int | None = None
     initial: str | tuple[float, ...] = "free"
     allowed: tuple[tuple[bool, ...], ...] | None = None
     stickiness: float = 0.0
@@ -103,11 +105,12 @@ class HiddenMarkov:
     variance_floor: float = 1e-3
     num_steps: int = 100
     units: Units | None = field(default=None, repr=False, compare=False)
+    usual = {"emission": Normal()}
 
     def __post_init__(self) -> None:
         owner = "HiddenMarkov"
         plain_fields(self)
-        for name in ("num_states", "num_items", "num_steps"):
+        for name in ("num_states", "num_steps"):
             check_size(owner, name, getattr(self, name))
         if not isinstance(self.emission, ResponseFamily | RowDistribution):
             hint = " (the class itself; add parentheses)" if isinstance(self.emission, type) else ""
@@ -116,8 +119,9 @@ class HiddenMarkov:
                 " such as"
                 f" MultivariateNormal(), got {self.emission!r}{hint}"
             )
+        self._settle()
         check_settings(owner, self, self.emission)
-        if self._family.num_thresholds(self.num_items):
+        if self.num_items is not None and self._family.num_thresholds(self.num_items):
             raise ValueError(
                 f"{owner}: emission must not have thresholds that states share; take Ordinal(...)"
                 " without a link, which has a table a state"
@@ -194,7 +198,7 @@ class HiddenMarkov:
         """Description of the model for engines."""
         emission = MixtureComponents(
             self.num_states,
-            self.num_items,
+            self._width,
             self.emission,
             self.concentration,
             self.bound,
@@ -214,7 +218,7 @@ class HiddenMarkov:
 
     def candidate_distributions(self) -> tuple[HiddenMarkov, ...]:
         """Candidate distributions of a row for order selection, each nested in the next."""
-        candidates = wider_distributions(self.emission, self.num_items)
+        candidates = wider_distributions(self.emission, self._width)
         return tuple(replace(self, emission=emission) for emission in candidates)
 
     @property
@@ -228,9 +232,12 @@ class HiddenMarkov:
         }
         return dims | component_dims(self.hidden_chain().emission, "state")
 
+    def _items_among(self, data: Any) -> Any:
+        return item_rows(data)
+
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, J); also the item names."""
-        packed, names = as_item_sequences(data, self.num_items, self._family, for_fit)
+        packed, names = as_item_sequences(data, self._width, self._family, for_fit)
         seen = ~packed.isnan() & inside_of(packed).unsqueeze(-1)
         if for_fit and self.bound is not None:
             check_reach(packed[inside_of(packed)], names, self._family, self.bound, OWN_BOUND)
@@ -256,7 +263,7 @@ class HiddenMarkov:
                 f" got {num_rows}"
             )
         if for_fit and isinstance(self.emission, RowDistribution):
-            self.emission.check_rows(num_rows, self.num_items, self.num_states, "emission")
+            self.emission.check_rows(num_rows, self._width, self.num_states, "emission")
         return packed, names
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame
+from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import ColumnsWarning, as_items, check_reach, quoted
 from ppl_models.deep_discrete_encoder import (
     dispersion_prior,
@@ -79,7 +80,7 @@ RULES: dict[str, Bottom] = {
 
 
 @dataclass(frozen=True)
-class LatentAttributeModel:
+class LatentAttributeModel(OpenItems):
     r"""Cognitive diagnosis model: binary attributes, and items that require some of them.
 
     For each row, with :math:`q_j` the attributes that item j asks for,
@@ -182,13 +183,15 @@ class LatentAttributeModel:
     Args:
         q_matrix: Q, (J, K) of 0 and 1: an array, or a data frame whose columns name the attributes
             and whose index names the items. None to estimate it.
-        response: family of the items; :class:`~ppl_models.Blocks` joins several.
+        response: family of the items; :class:`~ppl_models.Blocks` joins several. Left out,
+            Bernoulli(), or what :func:`~ppl_models.items_of` reads off the data where neither
+            q_matrix nor num_items is given.
         items: the rule of all items, or one for each (J of them): a name of the table above, or
             ``Additive()``, ``ExpDINA()``, ``ExpDINO()``, ``ExpGDM(order=2)``, ``ACDM()``,
             ``RRUM()``.
         root: the distribution of the attributes.
         num_attributes: K, where Q is not given.
-        num_items: J, where Q is not given.
+        num_items: J, where Q is not given; None for as many as the data have, read in a fit.
         penalty: sparsity penalty of the loadings, where Q is not given. Left open
             (``ToBeChosen()``, the default there), a plain ``fit`` chooses it; a method that is
             named (``fit(model, data, EM())``) then fits without one, and finds no Q.
@@ -230,7 +233,7 @@ class LatentAttributeModel:
     """
 
     q_matrix: Any = None
-    response: ResponseFamily = Bernoulli()
+    response: ResponseFamily = ByColumn()
     items: Any = "additive"
     root: AttributeDistribution = Saturated()
     num_attributes: int | None = None
@@ -242,6 +245,7 @@ class LatentAttributeModel:
     monotone: bool = False
     q_estimated: bool = False
     covariates: Covariates | tuple[str, ...] | str | None = None
+    usual = {"response": Bernoulli()}
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -263,6 +267,9 @@ class LatentAttributeModel:
             self._check_open()
         else:
             self._take_matrix()
+        self._settle()
+        if self.waits_for_data:
+            return  # the rest is checked once the number of items is read off the data
         for name, dim, size in (
             ("attribute_names", "attributes", self._sizes[1]),
             ("item_names", "items", self._sizes[0]),
@@ -291,15 +298,14 @@ class LatentAttributeModel:
         self.layers()
 
     def _check_open(self) -> None:
-        for name in ("num_attributes", "num_items"):
-            value = getattr(self, name)
-            if value is None:
-                raise ValueError(
-                    f"{OWNER}: give q_matrix, or num_attributes and num_items to estimate it;"
-                    f" {name} is missing"
-                )
-            check_size(OWNER, name, value)
-        if self._sizes[1] > self._sizes[0]:
+        if self.num_attributes is None:
+            raise ValueError(
+                f"{OWNER}: give q_matrix, or num_attributes to estimate it; both are missing"
+            )
+        check_size(OWNER, "num_attributes", self.num_attributes)
+        if self.num_items is not None:
+            check_size(OWNER, "num_items", self.num_items)
+        if self.num_items is not None and self.num_attributes > self.num_items:
             raise ValueError(
                 f"{OWNER}: num_attributes = {self.num_attributes} exceeds num_items ="
                 f" {self.num_items}"
@@ -430,7 +436,16 @@ class LatentAttributeModel:
         """Numbers of items and attributes, J and K."""
         if self.q_matrix is not None:
             return len(self.q_matrix), len(self.q_matrix[0])
-        return int(self.num_items or 0), int(self.num_attributes or 0)
+        return self._width, int(self.num_attributes or 0)
+
+    @property
+    def _width(self) -> int:
+        return super()._width if self.q_matrix is None else len(self.q_matrix)
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether the number of items is still to be read off data."""
+        return self.q_matrix is None and self.num_items is None
 
     @property
     def rules(self) -> tuple[Bottom, ...]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.frames import row_of
+from ppl_models.data.items import OpenItems
 from ppl_models.data.sparse import SparseTable, as_sparse_counts, is_sparse, kind_of
 from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
@@ -39,9 +40,9 @@ VARIANCES: tuple[Variance, ...] = ("linear", "quadratic")
 def check_sizes(owner: str, model: Any) -> None:
     """Check the sizes of a factorization, and its bound."""
     plain_fields(model)
-    for name in ("num_items", "num_components"):
-        check_size(owner, name, getattr(model, name))
-    if model.num_components > model.num_items:
+    model._settle()
+    check_size(owner, "num_components", model.num_components)
+    if model.num_items is not None and model.num_components > model.num_items:
         raise ValueError(
             f"{owner}: num_components = {model.num_components} exceeds num_items ="
             f" {model.num_items}, more than the data allow"
@@ -67,7 +68,7 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, 
     if is_sparse(data):
         return _check_sparse_counts(model, data, for_fit)
     # constant columns are no trouble here
-    table, names = as_items(data, model.num_items, Poisson(), for_fit=False)
+    table, names = as_items(data, model._width, Poisson(), for_fit=False)
     if for_fit:
         unseen = table.isnan().all(0).nonzero().ravel().tolist()
         if unseen:
@@ -94,7 +95,7 @@ def _check_sparse_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tup
             " every cell. Give data.toarray(), or fit a PoissonFactorization, which takes sparse"
             " counts"
         )
-    table, names = as_sparse_counts(data, model.num_items)
+    table, names = as_sparse_counts(data, model._width)
     if for_fit:
         empty = (table.sizes == 0).nonzero().ravel().tolist()
         num_filled = len(table) - len(empty)
@@ -111,7 +112,7 @@ def _check_sparse_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tup
 
 
 @dataclass(frozen=True)
-class PoissonFactorization:
+class PoissonFactorization(OpenItems):
     r"""Poisson factorization of counts: non-negative matrix factorization.
 
     Source: Lee and Seung (1999), doi:10.1038/44565.
@@ -129,7 +130,8 @@ class PoissonFactorization:
     fits, log-likelihoods of rows and activities of new rows work on their non-zero cells.
 
     Args:
-        num_items, num_components: J and K <= J.
+        num_items, num_components: J and K <= J; num_items None for as many columns as the data
+            have, read in a fit.
         concentration: of the Dirichlet prior, at least 1; 1 is flat.
         activity_prior: (shape >= 1, rate > 0), or None for flat.
         bound: largest activity under the flat prior.
@@ -138,8 +140,8 @@ class PoissonFactorization:
         ValueError: for sizes that are not positive integers, K > J, or settings out of range.
     """
 
-    num_items: int
-    num_components: int
+    num_items: int | None = None
+    num_components: int = 0
     concentration: float = 1.0
     activity_prior: tuple[float, float] | None = None
     bound: float = 1e9
@@ -159,7 +161,7 @@ class PoissonFactorization:
     def factorization(self) -> FactorizationDescription:
         """Description of the factorization for engines."""
         return FactorizationDescription(
-            self.num_items,
+            self._width,
             self.num_components,
             True,
             True,
@@ -174,7 +176,7 @@ class PoissonFactorization:
         """Candidate distributions for order selection; with informative priors this one alone."""
         if self.concentration != 1 or self.activity_prior is not None:
             return (self,)
-        return count_distributions(self.num_items, self.num_components, self.bound)
+        return count_distributions(self._width, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Any, tuple[str, ...]]:
         """Data as a tensor (N, J) of counts without empty rows, and the item names.
@@ -188,7 +190,7 @@ class PoissonFactorization:
         data = data.dense() if isinstance(data, SparseTable) else data
         kind = numbers_like("PoissonFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
-        concentration = zero.expand(self.num_items) + self.concentration
+        concentration = zero.expand(self._width) + self.concentration
         signatures = pyro.sample(
             "signatures", dist.Dirichlet(concentration).expand([self.num_components]).to_event(1)
         )
@@ -211,7 +213,7 @@ def count_distributions(num_items: int, num_components: int, bound: float) -> tu
 
 
 @dataclass(frozen=True)
-class NegativeBinomialFactorization:
+class NegativeBinomialFactorization(OpenItems):
     r"""Negative binomial factorization of overdispersed counts.
 
     Source: Gouvert, Oberlin and Fevotte (2020), doi:10.1109/LSP.2020.2991613.
@@ -234,7 +236,8 @@ class NegativeBinomialFactorization:
     so the fewer columns there are.
 
     Args:
-        num_items, num_components: J and K <= J.
+        num_items, num_components: J and K <= J; num_items None for as many columns as the data
+            have, read in a fit.
         bound: largest activity.
         variance: "quadratic" or "linear".
 
@@ -243,8 +246,8 @@ class NegativeBinomialFactorization:
             that is not positive.
     """
 
-    num_items: int
-    num_components: int
+    num_items: int | None = None
+    num_components: int = 0
     bound: float = 1e9
     variance: Variance = "quadratic"
     site_dims = SITE_DIMS | Dims(dispersion=("one",))
@@ -260,14 +263,14 @@ class NegativeBinomialFactorization:
     def factorization(self) -> FactorizationDescription:
         """Description of the factorization for engines."""
         return FactorizationDescription(
-            self.num_items, self.num_components, True, True, 1.0, None, self.bound, self.variance
+            self._width, self.num_components, True, True, 1.0, None, self.bound, self.variance
         )
 
     laws = Renamed("candidate_distributions")
 
     def candidate_distributions(self) -> tuple[Any, ...]:
         """Candidate distributions for the choice of the number of components."""
-        return count_distributions(self.num_items, self.num_components, self.bound)
+        return count_distributions(self._width, self.num_components, self.bound)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """As :meth:`PoissonFactorization.check_data`."""
@@ -278,9 +281,7 @@ class NegativeBinomialFactorization:
         kind = numbers_like("NegativeBinomialFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = (
-            dist.Dirichlet((zero + 1).expand(self.num_items))
-            .expand([self.num_components])
-            .to_event(1)
+            dist.Dirichlet((zero + 1).expand(self._width)).expand([self.num_components]).to_event(1)
         )
         signatures = pyro.sample("signatures", flat)
         low, high = (zero + v for v in DISPERSION_RANGE)
@@ -305,7 +306,7 @@ class NegativeBinomialFactorization:
 
 
 @dataclass(frozen=True)
-class GaussianFactorization:
+class GaussianFactorization(OpenItems):
     r"""Gaussian factorization with one noise scale.
 
     Source where non-negative: Cichocki and Phan (2009), doi:10.1587/transfun.E92.A.708.
@@ -320,7 +321,8 @@ class GaussianFactorization:
     updates. No intercept: centre the columns where that is meant. Missing entries are refused.
 
     Args:
-        num_items, num_components: J and K <= J.
+        num_items, num_components: J and K <= J; num_items None for as many columns as the data
+            have, read in a fit.
         nonnegative: whether signatures and activities must not fall below zero.
         bound: largest size of an activity or an entry of a signature.
 
@@ -329,8 +331,8 @@ class GaussianFactorization:
             positive.
     """
 
-    num_items: int
-    num_components: int
+    num_items: int | None = None
+    num_components: int = 0
     nonnegative: bool = False
     bound: float = 1e9
     site_dims = SITE_DIMS | Dims(scales=("scale",))
@@ -342,7 +344,7 @@ class GaussianFactorization:
     def factorization(self) -> FactorizationDescription:
         """Description of the factorization for engines."""
         return FactorizationDescription(
-            self.num_items, self.num_components, False, self.nonnegative, 1.0, None, self.bound
+            self._width, self.num_components, False, self.nonnegative, 1.0, None, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -350,7 +352,7 @@ class GaussianFactorization:
 
         Negative values are refused where the factors are non-negative.
         """
-        table, names = as_items(data, self.num_items, Normal(), for_fit=False)
+        table, names = as_items(data, self._width, Normal(), for_fit=False)
         check_complete("GaussianFactorization", table, names, data)
         if for_fit:
             _check_rows("GaussianFactorization", table, self.num_components)
@@ -363,7 +365,7 @@ class GaussianFactorization:
         kind = numbers_like("GaussianFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         flat = Flat(zero if self.nonnegative else zero - self.bound, zero + self.bound)
-        shape = [self.num_components, self.num_items]
+        shape = [self.num_components, self._width]
         signatures = pyro.sample("signatures", flat.expand(shape).to_event(2))
         scales = pyro.sample(
             "scales", Flat(zero + SCALE_RANGE[0], zero + SCALE_RANGE[1]).expand([1]).to_event(1)

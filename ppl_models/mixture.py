@@ -16,6 +16,7 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.data.frames import row_of
+from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.component_sites import (
     check_settings,
@@ -40,7 +41,7 @@ LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(OpenItems):
     r"""Finite mixture of K components.
 
     Source: Dempster, Laird and Rubin (1977), doi:10.1111/j.2517-6161.1977.tb01600.x.
@@ -87,9 +88,10 @@ class Mixture:
 
     Args:
         num_components: K.
-        component: a response family, or a distribution of the whole row.
-        num_items: J; left at 1, as many as a component speaks of that knows its items, such as
-            ``Categorical.from_frame(data)`` or ``Blocks(...)``.
+        component: a response family, or a distribution of the whole row; left out, what
+            :func:`~ppl_models.items_of` reads off the data, or Normal() where num_items is given.
+        num_items: J; None for as many as the data have, read in a fit, or as a component speaks of
+            that knows its items, such as ``Categorical.from_frame(data)`` or ``Blocks(...)``.
         concentration: at least 1; 1 is flat.
         bound: half-width of the interval of all predictors or means about zero, in units of the
             data as they stand; each family's own if None.
@@ -111,24 +113,25 @@ class Mixture:
     """
 
     num_components: int
-    component: ResponseFamily | RowDistribution = Normal()
-    num_items: int = 1
+    component: ResponseFamily | RowDistribution = ByColumn()
+    num_items: int | None = None
     concentration: float = 1.001
     bound: float | None = None
     variance_floor: float = 1e-3
     covariates: Covariates | tuple[str, ...] | str | None = None
     units: Units | None = field(default=None, repr=False, compare=False)
+    usual = {"component": Normal()}
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("num_components", "num_items"):
-            check_size("Mixture", name, getattr(self, name))
+        check_size("Mixture", "num_components", self.num_components)
         if not isinstance(self.component, ResponseFamily | RowDistribution):
             raise ValueError(
                 "Mixture: component must be a response family such as Normal(), Poisson(),"
                 " Bernoulli() or Categorical.from_frame(data), MultivariateNormal(),"
                 f" MultivariateT() or SkewNormal(), got {self.component!r}"
             )
+        self._settle()
         check_settings("Mixture", self, self.component)
         object.__setattr__(self, "covariates", covariates_given("Mixture", self.covariates))
 
@@ -148,7 +151,7 @@ class Mixture:
     def _components(self) -> MixtureComponents:
         return MixtureComponents(
             self.num_components,
-            self.num_items,
+            self._width,
             self.component,
             self.concentration,
             self.bound,
@@ -161,7 +164,7 @@ class Mixture:
 
     def candidate_distributions(self) -> tuple[Mixture, ...]:
         """Candidate distributions for order selection, each nested in the next."""
-        candidates = wider_distributions(self.component, self.num_items)
+        candidates = wider_distributions(self.component, self._width)
         return tuple(replace(self, component=component) for component in candidates)
 
     @property
@@ -190,14 +193,14 @@ class Mixture:
         """Data as a tensor (N, J), with covariates (N, J + P), and the column names."""
         if self._given is None:
             return self._check_items(data, for_fit)
-        return self._given.check_beside(data, self.num_items, self._check_items, for_fit)
+        return self._given.check_beside(data, self._width, self._check_items, for_fit)
 
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
-        table, names = as_items(data, self.num_items, self._family, for_fit)
+        table, names = as_items(data, self._width, self._family, for_fit)
         if for_fit and self.bound is not None:
             check_reach(table, names, self._family, self.bound, OWN_BOUND)
         if for_fit and isinstance(self.component, RowDistribution):
-            self.component.check_rows(len(table), self.num_items, self.num_components, "component")
+            self.component.check_rows(len(table), self._width, self.num_components, "component")
         if isinstance(self.component, MultivariateNormal):
             if for_fit and table.isnan().any():
                 _check_pairs(table, names)
@@ -226,7 +229,7 @@ class Mixture:
         about = self.components()
         classes, items = (
             self._assignments(zero, data),
-            data if data is None else data[..., : self.num_items],
+            data if data is None else data[..., : self._width],
         )
         own = draw_components(about, zero)
         batch = len(data) if data is not None else num_rows
@@ -246,7 +249,7 @@ class Mixture:
                     "weights", dist.Dirichlet(zero.expand(self.num_components) + self.concentration)
                 )
             )
-        columns = self._given.columns("Mixture", data, self.num_items)
+        columns = self._given.columns("Mixture", data, self._width)
         prior = ClassCoefficients(self._given, self.num_components, zero)
         coefficients = pyro.sample("coefficients", prior)
         return dist.Categorical(logits=self._given.logits(columns, coefficients))

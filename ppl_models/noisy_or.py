@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import (
     FLOOR,
@@ -25,7 +26,7 @@ from ppl_models.parts.validation import check_numbers, check_size, numbers_like,
 
 
 @dataclass(frozen=True)
-class NoisyOr:
+class NoisyOr(OpenItems):
     r"""Noisy-OR network with one layer of m binary latents.
 
     Sources: Pearl (1988); as in Buhai et al. (2020), arXiv:1907.00030.
@@ -53,7 +54,7 @@ class NoisyOr:
     of exactly 1 is no edge, and exact EM leaves it so; all else must lie strictly between 0 and 1.
 
     Args:
-        num_items: J, number of observed columns.
+        num_items: J, number of observed columns; None for as many as the data have, read in a fit.
         num_latents: m.
         prior_concentration, failure_concentration, leak_concentration: (a, b) of the Beta priors;
             (1, 1) is flat, and the MAP estimate is then maximum likelihood.
@@ -63,15 +64,15 @@ class NoisyOr:
             positive numbers.
     """
 
-    num_items: int
-    num_latents: int
+    num_items: int | None = None
+    num_latents: int = 0
     prior_concentration: tuple[float, float] = (1.0, 1.0)
     failure_concentration: tuple[float, float] = (1.0, 1.0)
     leak_concentration: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        check_size("NoisyOr", "num_items", self.num_items)
+        self._settle()
         check_size("NoisyOr", "num_latents", self.num_latents)
         for name in ("prior_concentration", "failure_concentration", "leak_concentration"):
             pair = check_numbers(
@@ -88,7 +89,7 @@ class NoisyOr:
             "causes",
             "items",
             self.num_latents,
-            self.num_items,
+            self._width,
             self.prior_concentration,
             self.failure_concentration,
             self.leak_concentration,
@@ -107,7 +108,7 @@ class NoisyOr:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a tensor (N, J) of 0, 1 and NaN, and the item names."""
-        return as_items(data, self.num_items, Bernoulli(), for_fit)
+        return as_items(data, self._width, Bernoulli(), for_fit)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
@@ -120,9 +121,9 @@ class NoisyOr:
 
         prior = pyro.sample("prior", beta(self.prior_concentration, self.num_latents))
         failure = pyro.sample(
-            "failure", beta(self.failure_concentration, self.num_latents, self.num_items)
+            "failure", beta(self.failure_concentration, self.num_latents, self._width)
         )
-        leak = pyro.sample("leak", beta(self.leak_concentration, self.num_items))
+        leak = pyro.sample("leak", beta(self.leak_concentration, self._width))
         chance = prior.clamp(FLOOR, 1 - FLOOR)
         batch = len(data) if data is not None else num_rows
         with pyro.plate("units", num_rows or batch, subsample_size=batch):

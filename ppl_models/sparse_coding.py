@@ -12,6 +12,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import DictionaryDescription
 from ppl_models.parts.distributions import Flat
@@ -65,7 +66,7 @@ class SparseCodes(TorchDistribution):
 
 
 @dataclass(frozen=True)
-class SparseCoding:
+class SparseCoding(OpenItems):
     r"""Non-negative sparse coding.
 
     Source: Olshausen and Field (1997), doi:10.1016/S0042-6989(97)00169-7.
@@ -87,7 +88,8 @@ class SparseCoding:
     (:class:`inference.structures.dictionary.alternating.AlternatingMinimization`).
 
     Args:
-        num_items, num_columns: J and m; m may exceed J.
+        num_items, num_columns: J and m; m may exceed J. num_items None for as many columns as the
+            data have, read in a fit.
         sparsity: k, at most J and m.
         noise: s, in units of the data, or None to estimate it.
         bound: largest entry of a code, in units of the data.
@@ -97,9 +99,9 @@ class SparseCoding:
             that is not positive.
     """
 
-    num_items: int
-    num_columns: int
-    sparsity: int
+    num_items: int | None = None
+    num_columns: int = 0
+    sparsity: int = 0
     noise: float | None = 1e-3
     bound: float = 1e9
     site_dims = dict[str, tuple[str, ...]](
@@ -108,10 +110,11 @@ class SparseCoding:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("num_items", "num_columns", "sparsity"):
+        self._settle()
+        for name in ("num_columns", "sparsity"):
             check_size("SparseCoding", name, getattr(self, name))
         for name in ("num_columns", "num_items"):
-            if self.sparsity > getattr(self, name):
+            if self.sparsity > (getattr(self, name) or self.sparsity):
                 raise ValueError(
                     f"SparseCoding: sparsity must be at most {name} = {getattr(self, name)}, got"
                     f" {self.sparsity}"
@@ -126,13 +129,13 @@ class SparseCoding:
     def dictionary(self) -> DictionaryDescription:
         """Description of the dictionary for engines."""
         return DictionaryDescription(
-            self.num_items, self.num_columns, self.sparsity, self.noise, NOISE_RANGE, self.bound
+            self._width, self.num_columns, self.sparsity, self.noise, NOISE_RANGE, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Data as a complete tensor (N, J), and the item names."""
         # constant columns are no trouble here
-        table, names = as_items(data, self.num_items, Normal(), for_fit=False)
+        table, names = as_items(data, self._width, Normal(), for_fit=False)
         check_complete("SparseCoding", table, names, data)
         if for_fit:
             if len(table) < self.num_columns:
@@ -148,7 +151,7 @@ class SparseCoding:
         """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""
         kind = numbers_like("SparseCoding", data, num_rows)
         zero = torch.zeros((), **kind)
-        entries = Flat(zero - 1, zero + 1).expand([self.num_items, self.num_columns]).to_event(2)
+        entries = Flat(zero - 1, zero + 1).expand([self._width, self.num_columns]).to_event(2)
         dictionary = pyro.sample("dictionary", entries)
         if self.noise is None:
             noise = pyro.sample(

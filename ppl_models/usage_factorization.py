@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.items import OpenItems
 from ppl_models.descriptions.components import UsageDescription
 from ppl_models.matrix_factorization import (
     RATE_FLOOR,
@@ -27,7 +28,7 @@ SMALLEST_AMOUNT = 1e-6  # counts; of a mean amount
 
 
 @dataclass(frozen=True)
-class UsageFactorization:
+class UsageFactorization(OpenItems):
     r"""Poisson factorization with binary usage: a spike at zero, a Gamma slab.
 
     .. math::
@@ -57,7 +58,8 @@ class UsageFactorization:
     the Gamma distribution of activities that of Cemgil (2009, doi:10.1155/2009/785152).
 
     Args:
-        num_items, num_components: J and K <= J.
+        num_items, num_components: J and K <= J; num_items None for as many columns as the data
+            have, read in a fit.
         shape: :math:`\alpha`, at least 0.5; 1 for exponential amounts, larger to set presence apart
             from absence.
         concentration: of the Dirichlet prior, at least 1; 1 is flat.
@@ -67,8 +69,8 @@ class UsageFactorization:
         ValueError: for sizes that are not positive integers, K > J, or settings out of range.
     """
 
-    num_items: int
-    num_components: int
+    num_items: int | None = None
+    num_components: int = 0
     shape: float = 1.0
     concentration: float = 1.0
     bound: float = 1e9
@@ -84,7 +86,7 @@ class UsageFactorization:
     def usage(self) -> UsageDescription:
         """Description of the factorization for engines."""
         return UsageDescription(
-            self.num_items, self.num_components, self.concentration, self.shape, self.bound
+            self._width, self.num_components, self.concentration, self.shape, self.bound
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -96,7 +98,7 @@ class UsageFactorization:
         kind = numbers_like("UsageFactorization", data, num_rows)
         zero = torch.zeros((), **kind)
         num = [self.num_components]
-        concentration = zero.expand(self.num_items) + self.concentration
+        concentration = zero.expand(self._width) + self.concentration
         even = dist.Dirichlet(concentration).expand(num).to_event(1)
         signatures = pyro.sample("signatures", even)
         flat = dist.Beta(zero + 1, zero + 1).expand(num).to_event(1)

@@ -16,6 +16,7 @@ import torch
 from inference import EM, GradientAlternation, fit
 from inference.programs.global_state import quiet
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal
+from ppl_models.data.items import OpenItems
 
 PLACES = ("inference", "ppl_models", "inference.selection", "inference.acdc", "ppl_models.datasets")
 NEEDED: dict[str, Any] = {  # values of fields that have no default
@@ -87,6 +88,9 @@ FREE = {  # functions, lists that may be empty, names, a number of either sign
 }
 
 
+SIZES = ("num_items", "num_components", "num_columns", "sparsity", "latent_sizes", "num_latents")
+
+
 def records() -> list[type]:
     found: dict[type, None] = {}
     for place in PLACES:
@@ -112,6 +116,7 @@ def made(kind: type, **changed: Any) -> Any:
         field.name: NEEDED.get(field.name, 1)
         for field in dataclasses.fields(kind)
         if is_needed(field)
+        or (issubclass(kind, OpenItems) and field.name in SIZES and kind.__name__ not in ALSO)
     }
     return kind(**{**needed, **changed})
 

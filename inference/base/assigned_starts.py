@@ -120,9 +120,7 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     )  # (R, K, J)
     z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
     like = program.draw_prior(num_starts, problem.seed)
-    middle = program.constrained(
-        {name: torch.zeros_like(value) for name, value in program.unconstrained(like).items()}
-    )
+    middle = program.constrained(program.centre(like))
     start = {name: value.detach() for name, value in middle.items()}
 
     def joint(params: Params) -> Tensor:

@@ -133,7 +133,10 @@ class DegenerateWarning(UserWarning):
 
 
 class RowsWarning(UserWarning):
-    """Warning: rows left out of a fit, or sizes out of a comparison for too few rows."""
+    """Warning: rows left out of a fit, or sizes out of a comparison for too few rows.
+
+    Or all rows taken, where a plate would draw some of them.
+    """
 
 
 class StartsWarning(UserWarning):

@@ -205,7 +205,7 @@ class Structure:
         ):
             # a run on all rows draws their latents, which takes long where these have many values
             return ()
-        held = len(first_tensor(problem.data))
+        held = dataclasses.replace(problem, rows=None).num_rows
         return useless_values(
             problem.program(),
             params,
@@ -454,8 +454,10 @@ class Problem:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the table, or of the first tensor; all of them, where they come in blocks."""
-        return len(first_tensor(self.data)) if self.rows is None else self.rows.num_rows
+        """Rows of the table, or of a program's plate; all of them, where they come in blocks."""
+        if self.rows is not None:
+            return self.rows.num_rows
+        return len(first_tensor(self.data)) if checks_data(self.model) else self.program().num_rows
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """Sum a function of rows and weights (a tensor, dict or record) over all rows."""
@@ -566,6 +568,15 @@ def split_start(structure: Structure, problem: Problem, smaller: Params) -> Para
     Args:
         problem: this model and data.
         smaller: by site name, without leading dims.
+    """
+    return None
+
+
+@functools.singledispatch
+def split_starts(structure: Structure, problem: Problem, smaller: Params) -> Params | None:
+    """Starts (R, ...) from a model of one component less, each of its components split in turn.
+
+    None as in :func:`split_start`, and where components are not split in turn.
     """
     return None
 

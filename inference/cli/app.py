@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inference.cli.reading import ROW_DISTRIBUTIONS, names_of
-from inference.cli.streaming import fit_blocks, numbered
-from ppl_models.data.items import CATEGORIES, FAMILIES, ORDERED, RESPONSES
+from inference.base.streaming.column_scan import numbered
+from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns
+from inference.cli.streaming import fit_blocks
+from ppl_models.data.items import EVERY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,15 +87,14 @@ def _common(
 
 # ---------------------------------------------------------------------- options
 
-Call = SimpleNamespace  # values of a command line, by the names of its options
 OPTIONS = Path(__file__).with_name("options.toml")
 TYPES = {
     "text": str, "int": int, "float": float, "path": Path, "flag": bool,
     "texts": list[str], "paths": list[Path],
 }  # fmt: skip
 NAMES = {
-    "families": ", ".join((*FAMILIES, *ROW_DISTRIBUTIONS)),
-    "item_families": ", ".join((*RESPONSES, *ORDERED, CATEGORIES)),
+    "families": ", ".join(map(str, (*EVERY, *ROW_DISTRIBUTIONS))),
+    "item_families": ", ".join(EVERY),
 }  # filled in where a help has them in braces
 
 
@@ -158,10 +157,10 @@ def command(
             out, checkpoint = values.get("out"), values.get("checkpoint")
             can_resume, overwrite = "checkpoint" in values, values.get("overwrite", False)
             with one_line_errors(checkpoint, call.verbose, can_resume, out, overwrite):
-                if values.get("columns") is not None:
-                    call.columns = names_of(call.columns, "--columns")
                 if out is not None:
                     check_out(out, call.overwrite, checkpoint)
+                if "columns" in values:
+                    choose_columns(call)
                 function(call)
 
         called.__doc__ = _tables()[full_name]["help"]
@@ -436,9 +435,10 @@ def _answers(
         first = (
             data[place] if place else pd.DataFrame({"row": range(len(found))}, index=found.index)
         )
-    else:
-        rows = data.index if pd.api.types.is_integer_dtype(data.index) else range(len(found))
-        first = pd.DataFrame({"row": rows}, index=found.index)
+    else:  # names of the rows, or their numbers
+        is_named = data.index.name is not None or pd.api.types.is_integer_dtype(data.index)
+        rows = data.index if is_named else range(len(found))
+        first = pd.DataFrame({data.index.name or "row": rows}, index=found.index)
     if beside is not None:
         first = pd.concat(
             [first, beside.drop(columns=place, errors="ignore").set_axis(found.index)], axis=1

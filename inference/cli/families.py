@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli.app import (
     Call,
     command,
@@ -24,25 +26,22 @@ from inference.cli.app import (
     write_csv,
 )
 from inference.cli.reading import (
-    AS_CATEGORIES,
-    asked_of,
     blocks_of,
+    categories_said,
     columns_of,
-    component_of,
+    family_said,
     item_columns,
-    items_of_layers,
     joined,
     names_of,
     range_of,
-    read_as_asked,
+    read_counts,
     read_covariates,
-    read_csv,
     read_frame,
+    read_items,
     read_mixed,
-    response_of,
+    settled,
     shape_of,
     sizes_of,
-    texts_of,
     with_covariates,
 )
 from inference.cli.streaming import (
@@ -50,7 +49,6 @@ from inference.cli.streaming import (
     goes_in_blocks,
     open_source,
     say_blocks,
-    scan_columns,
 )
 from ppl_models.data.frames import holds_texts
 from ppl_models.data.items import counting_columns, refuse_texts
@@ -99,26 +97,23 @@ def _fit_rows(
     """
     from inference.structures.layers.choose_penalty import is_open
 
-    def for_frame(distribution: Any, frame: pd.DataFrame) -> Any:
-        return distribution(frame) if callable(distribution) else distribution
-
     by_rows = call.covariates is not None and not why
     why = "--covariates reads rows in memory" if by_rows else why
-    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is not None:
         scan = scan_columns(blocks, call.seed)
         seen, distribution = read(None, scan.frame)
-        model = build(seen, for_frame(distribution, seen), None)
+        model = build(seen, settled(distribution, seen), None)
         if goes_in_blocks(model, seen, call.block_rows):
             for name in scan.counting if callable(distribution) else ():
                 warn(f"column {name!r} {COUNTS}")
             say_blocks(blocks, chosen if is_open(model) else "")
             deliver(run(model, blocks, call, init), blocks, call.out, shape)
             return
-    given = read_covariates(call.data, call.covariates)
-    frame, distribution = read(item_columns(call.data, call.columns, given), None)
+    given = read_covariates(call)
+    frame, distribution = read(item_columns(call, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
-    component = for_frame(distribution, frame)
+    component = settled(distribution, frame)
     for name in counting_columns(frame) if callable(distribution) else ():
         warn(f"column {name!r} {COUNTS}")
     rows, covariates = joined(frame, given)
@@ -144,12 +139,6 @@ def fit_mixture(call: Call) -> None:
     sizes = None if call.choose is None else range_of(call.choose, "--choose")
     choice: Any = None
 
-    def read(
-        columns: list[str] | None, seen: pd.DataFrame | None
-    ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], Any]]:
-        frame = read_as_asked(call.data, columns, call.response, seen)
-        return frame, lambda rows: component_of(call.response, rows)
-
     def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
         return Mixture(call.components or 1, component, frame.shape[1], covariates=covariates)
 
@@ -174,7 +163,7 @@ def fit_mixture(call: Call) -> None:
     why = "--choose compares fits of rows in memory; give --components" if sizes else ""
     if call.covariates is not None:
         why = ""
-    _fit_rows(call, read, build, why=why, fit_rows=fit_rows)
+    _fit_rows(call, partial(read_items, call), build, why=why, fit_rows=fit_rows)
     if sizes is not None:
         write_csv(choice.table, call.out / "sizes.csv", index_label="components")
         typer.echo(choice.table[["bic", "aic", "chosen"]].round(2).to_string())
@@ -188,11 +177,17 @@ def fit_mixture(call: Call) -> None:
             )
 
 
+def _in_memory(call: Call) -> str:
+    """Why rows that are named, or columns of the file, are wanted in memory; "" if they are not."""
+    option = "--transpose" if call.transpose else "--id" if call.id else ""
+    return option and f"{option} reads rows in memory"
+
+
 def _numbers(call: Call, why: str = "") -> tuple[pd.DataFrame, RowBlocks | None]:
     """A table of numbers, or a sample of one that is read in blocks, and these."""
-    blocks = open_source(call.data, call.columns, call.block_rows, why)
+    blocks = open_source(call.data, call.columns, call.block_rows, why or _in_memory(call))
     if blocks is None:
-        frame = read_frame(call.data, call.columns, can_choose=True)
+        frame = read_counts(call)
     else:
         frame = blocks.sample(seed=call.seed)
     refuse_texts(frame)
@@ -263,8 +258,9 @@ def fit_attributes(call: Call) -> None:
 
     def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
         if call.groups is not None:
-            return _with_labels(call.data, call.groups, call.columns), response_of(call.response)
-        return items_of_layers(call.data, columns, call.response, call.order, seen)
+            frame = _with_labels(call)
+            return frame, family_said(call, frame.drop(columns=call.groups))[1]
+        return read_items(call, columns, seen)
 
     def build(frame: pd.DataFrame, family: Any, covariates: Any) -> Any:
         answers = frame if call.groups is None else frame.drop(columns=call.groups)
@@ -294,20 +290,16 @@ def _attribute_model(
     return LatentAttributeModel(matrix, family, rules, root, **settings)
 
 
-def _with_labels(file: str, column: str, columns: list[str] | None) -> pd.DataFrame:
-    """Table of a file in which one column holds labels, which stands last."""
-    from ppl_models.data.files import MISSING, SEPARATORS
-
-    separator = SEPARATORS.get(Path(file).suffix.lower())
-    every = read_frame(file) if separator is None else read_csv(Path(file), str, separator)
-    names = [str(name).strip() for name in every.columns]
+def _with_labels(call: Call) -> pd.DataFrame:
+    """Table of numbers beside one column of labels, texts whatever it holds, which stands last."""
+    names, column = columns_of(call), call.groups
     if column not in names:
         shown = listed(list(map(repr, names)), MOST_NAMED)
-        raise ValueError(f"--groups: {file} has no column {column!r}; its columns are {shown}")
-    labels = every.iloc[:, names.index(column)].tolist()
-    texts = [label.strip() if isinstance(label, str) else f"{label:g}" for label in labels]
-    answers = read_frame(file, columns or [name for name in names if name != column])
-    return answers.assign(**{column: [None if text in MISSING else text for text in texts]})
+        raise ValueError(f"--groups: {call.data} has no column {column!r}; its columns are {shown}")
+    answers = read_frame(call, [name for name in call.columns or names if name != column])
+    labels = read_mixed(call, [column], [column])[column]
+    texts = [label if isinstance(label, str | None) else f"{label:g}" for label in labels]
+    return answers.assign(**{column: texts})
 
 
 def _of_groups(model: Any, frame: pd.DataFrame, column: str, free: str | None) -> Any:
@@ -418,9 +410,6 @@ def fit_dde(call: Call) -> None:
         graphs = (read_table(call.graph).values, *[None] * (len(sizes) - 1))
     bottoms: dict[str, Any] = {"additive": Additive, "dina": ExpDINA, "gdm": ExpGDM}
 
-    def read(columns: list[str] | None, seen: pd.DataFrame | None) -> tuple[pd.DataFrame, Any]:
-        return items_of_layers(call.data, columns, call.response, call.order, seen)
-
     def build(frame: pd.DataFrame, family: Any, covariates: Any) -> DeepDiscreteEncoder:
         shape_of(call.image_shape, frame.shape[1])
         return DeepDiscreteEncoder(
@@ -447,7 +436,7 @@ def fit_dde(call: Call) -> None:
         return dataclasses.replace(result, choice=chosen.choice)
 
     why = "" if call.covariates is not None else engine_in_memory(call.engine)
-    _fit_rows(call, read, build, call.init, why, "its graph", shape, fit_rows)
+    _fit_rows(call, partial(read_items, call), build, call.init, why, "its graph", shape, fit_rows)
 
 
 def penalty_of(text: str) -> Any:
@@ -507,7 +496,7 @@ def fit_hmm(call: Call) -> None:
     from ppl_models.hidden_markov import HiddenMarkov
 
     frame, items, places = read_sequences(call)
-    component = component_of(call.response, items)
+    component = settled(family_said(call, items)[1], items)
     model = HiddenMarkov(call.states, component, items.shape[1], call.initial)
     read_as = {"columns": {place: column for column, place in places.items()}}
     deliver(run(model, frame, call), frame, call.out, None, read_as)
@@ -536,8 +525,8 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
     chosen = (
         None if columns is None else [*places, *(name for name in columns if name not in places)]
     )
-    texts = texts_of(asked_of(call.response)) + ([] if sequence is None else [sequence])
-    frame = read_mixed(call.data, chosen, texts, AS_CATEGORIES)
+    texts = categories_said(call) + ([] if sequence is None else [sequence])
+    frame = read_mixed(call, chosen, texts)
     for column in places:
         if column not in frame.columns:
             raise ValueError(
@@ -624,7 +613,7 @@ def tabular_model(call: Call, frame: pd.DataFrame, num_options: int, **settings:
 def step_places(call: Call) -> dict[str, str]:
     """Columns of sequence, time and action; that there is none of the time is said."""
     places = {"sequence": call.sequence, "time": call.time or "time", "action": call.action}
-    if call.time is None and "time" not in columns_of(call.data):
+    if call.time is None and "time" not in columns_of(call):
         del places["time"]
         typer.echo(
             "The steps of a sequence follow each other as they stand in the file; --time names a"
@@ -743,7 +732,7 @@ def fit_inclass(call: Call) -> None:
     from ppl_models.inclass_net import InClassNet
     from ppl_models.networks.dense import Dense
 
-    frame = read_frame(call.data, call.columns, can_choose=True)
+    frame = read_frame(call, call.columns, can_choose=True)
     names = [str(name) for name in frame.columns]
     groups = tuple((name,) for name in names)
     if call.variates is not None:

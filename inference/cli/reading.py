@@ -4,137 +4,126 @@ from __future__ import annotations
 
 import csv
 import logging
-import math
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ppl_models.data.items import (
     CATEGORIES,
-    FAMILIES,
-    ORDERED,
+    COUNTING,
+    EVERY,
     RESPONSES,
-    family_of,
+    described,
     in_order,
-    kinds_of,
+    read_items as items_read,
     refuse_texts,
 )
+from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ppl_models.data.items import Response
     from ppl_models.descriptions.covariates import Covariates
     from ppl_models.parts.responses import ResponseFamily
 
-ROW_DISTRIBUTIONS = {
-    "multivariate-normal": "MultivariateNormal",
-    "multivariate-t": "MultivariateT",
-    "skew-normal": "SkewNormal",
+Call = SimpleNamespace  # values of a command line, by the names of its options
+ROW_DISTRIBUTIONS: dict[str | None, Any] = {
+    "multivariate-normal": MultivariateNormal,
+    "multivariate-t": MultivariateT,
+    "skew-normal": SkewNormal,
 }
-AS_CATEGORIES = ", or say --response {name}=categorical if it holds names of categories"
+# of single and double bases, insertions and deletions, as signature tools write them
+MUTATION_TYPE = r"[ACGT]\[[CT]>[ACGT]\][ACGT]|[ACGT]{2}>[ACGT]{2}|\d:(Del|Ins):[CTRM]:\d"
 logger = logging.getLogger(__name__)
 
 
 def read_frame(
-    path: str,
-    columns: Sequence[str] | None = None,
-    can_choose: bool = False,
+    source: Call | str, columns: Sequence[str] | None = None, can_choose: bool = False
 ) -> pd.DataFrame:
-    """Read a table of numbers.
+    """Read a table of numbers, its rows named as the file names them.
 
     Args:
-        path: the file.
+        source: a command line, or a file.
         columns: those to read; None for all.
         can_choose: whether the command has ``--columns``, which an entry that is no number calls
             for.
     """
-    import pandas as pd
-
-    from ppl_models.data.files import EntryError, read_table
+    from ppl_models.data.files import EntryError, read_frame as read
 
     try:
-        table = read_table(path, columns=columns)
+        return _logged(read(columns=columns, numbers=True, **_lies(source)), source)
     except EntryError as error:
         raise EntryError(
             f"{error}; name the columns to use with --columns, without those of texts"
             if can_choose and columns is None
             else str(error)
         ) from None
-    logger.info(
-        "read %s: %s rows, %s columns", path, f"{len(table.values):,}", f"{len(table.names):,}"
-    )
-    return pd.DataFrame(table.values, columns=list(table.names))
+
+
+def read_counts(call: Call) -> pd.DataFrame:
+    """Read a table for a factorization; one whose rows are types of mutation is turned."""
+    frame = read_frame(call, call.columns, can_choose=True)
+    if call.transpose or not frame.index.astype(str).str.fullmatch(MUTATION_TYPE).all():
+        return frame
+    typer.echo("The rows of the file are types of mutation, so that the table is transposed.")
+    call.transpose, call.columns, call.id = True, None, None
+    return read_frame(call, can_choose=True)
 
 
 def read_mixed(
-    path: str, columns: Sequence[str] | None, texts: Collection[str] = (), remedy: str = ""
+    source: Call | str, columns: Sequence[str] | None, texts: Collection[str] = ()
 ) -> pd.DataFrame:
     """Read a table in which columns of entries that are no numbers are texts, None where missing.
 
     Args:
-        path: the file.
+        source: a command line, or a file.
         columns: those to read; None for all.
         texts: columns that are texts whatever they hold.
-        remedy: what else to do where a column holds both, ``{name}`` for its name.
-
-    Raises:
-        ValueError: also for a column that is not among ``texts`` and holds numbers and texts, of
-            which one is likely a slip.
     """
-    import pandas as pd
+    from ppl_models.data.files import read_frame as read
 
-    from ppl_models.data.files import EntryError, inexact_entry, is_number, read_texts
-    from ppl_models.data.frames import misread_numbers
-
-    if not texts:
-        with suppress(EntryError):
-            return read_frame(path, columns)
-    held = read_texts(path, columns)
-    logger.info(
-        "read %s: %s rows, %s columns, some of texts",
-        path,
-        f"{len(next(iter(held.values()))):,}",
-        f"{len(held):,}",
-    )
-    for name, entries in held.items():
-        other = [
-            row for row, entry in enumerate(entries) if entry is not None and not is_number(entry)
-        ]
-        if (
-            name not in texts
-            and other
-            and any(entry is not None and is_number(entry) for entry in entries)
-        ):
-            misread = misread_numbers(dict.fromkeys(entries[row] for row in other))
-            if misread:
-                raise ValueError(f"{path}: column {name!r} holds {misread}")
-            words = (
-                f"column {name!r} holds numbers, and {entries[other[0]]!r} in row {other[0]}"
-                + (f" ({len(other):,} such rows)" if len(other) > 1 else "")
-            )
-            raise ValueError(
-                f"{path}: {words}: leave such an entry empty if it is missing, or the column"
-                f" out{remedy.format(name=name)}"
-            )
-        if name not in texts and not other:
-            inexact = next(filter(None, map(inexact_entry, filter(None, entries))), "")
-            if inexact:
-                raise ValueError(f"{path}: column {name!r}: {inexact}")
-            held[name] = [math.nan if entry is None else float(entry) for entry in entries]  # type: ignore[misc]
-    return pd.DataFrame(held)
+    return _logged(read(columns=columns, texts=texts, **_lies(source)), source)
 
 
-def columns_of(path: str) -> tuple[str, ...]:
-    """Names of the columns of a table, whatever they hold."""
-    from ppl_models.data.files import EntryError, read_table, read_texts
+def _lies(source: Call | str) -> dict[str, Any]:
+    """How a table lies in its file: the path, the column of names, which way round."""
+    if isinstance(source, str):
+        return {"path": source}
+    way = {"id": getattr(source, "id", None), "transpose": getattr(source, "transpose", False)}
+    return {"path": source.data} | way
 
-    with suppress(EntryError):
-        return read_table(path).names
-    return tuple(read_texts(path))
+
+def _logged(frame: pd.DataFrame, source: Call | str) -> pd.DataFrame:
+    path = _lies(source)["path"]
+    logger.info("read %s: %s rows, %s columns", path, f"{len(frame):,}", f"{frame.shape[1]:,}")
+    return frame
+
+
+def columns_of(source: Call | str) -> list[str]:
+    """Names of the columns of a table, whatever they hold, without the one that names its rows."""
+    from ppl_models.data.files import columns_chosen
+
+    return columns_chosen(**_lies(source))[0]
+
+
+def choose_columns(call: Call) -> None:
+    """Spell out the columns of ``--columns`` and ``--drop``, where a command line has them."""
+    from ppl_models.data.files import columns_chosen
+
+    if call.columns is not None:
+        call.columns = names_of(call.columns, "--columns")
+    drop = None if call.drop is None else names_of(call.drop, "--drop")
+    if drop or call.id or call.transpose or any(".." in name for name in call.columns or ()):
+        given = getattr(call, "covariates", None)
+        apart = [getattr(call, "groups", None)]
+        apart += [] if given is None else names_of(given, "--covariates")
+        names, call.id = columns_chosen(columns=call.columns, drop=drop or (), **_lies(call))
+        call.columns = names if call.columns else [name for name in names if name not in apart]
 
 
 def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:
@@ -181,25 +170,6 @@ def range_of(text: str, option: str) -> list[int]:
     return list(range(int(parts[0]), int(parts[1]) + 1))
 
 
-def response_of(text: str, others: Collection[str] = ()) -> ResponseFamily:
-    """Family of the items that ``--response`` names.
-
-    ``others`` are distributions that the command offers beside families, for all columns together.
-    """
-    from ppl_models.parts.blocks import Blocks
-
-    blocks: list[tuple[ResponseFamily, int | None]] = []
-    for name, count in blocks_of(text, "--response"):
-        if name not in RESPONSES:
-            alone = "" if not others else f", or {' or '.join(others)} for all columns together,"
-            raise ValueError(
-                f"--response: {', '.join(RESPONSES)}, or blocks of them,{alone} were expected, got"
-                f" {name!r}"
-            )
-        blocks.append((RESPONSES[name](), count))
-    return blocks[0][0] if blocks[0][1] is None else Blocks(*blocks)
-
-
 def blocks_of(text: str, option: str) -> list[tuple[str, int | None]]:
     """Names with numbers of items, NAME:NUMBER,...; or one name for all, without a number."""
     if ":" not in text:
@@ -233,22 +203,22 @@ def shape_of(text: str | None, num_items: int | None = None) -> tuple[int, int] 
 # ---------------------------------------------------------------- covariates
 
 
-def read_covariates(data: str, covariates: str | None) -> pd.DataFrame | None:
+def read_covariates(call: Call) -> pd.DataFrame | None:
     """Columns that are named as covariates; None where none are."""
-    return None if covariates is None else read_mixed(data, names_of(covariates, "--covariates"))
+    names = call.covariates
+    return None if names is None else read_mixed(call, names_of(names, "--covariates"))
 
 
-def item_columns(
-    data: str, columns: list[str] | None, given: pd.DataFrame | None
-) -> list[str] | None:
+def item_columns(call: Call, given: pd.DataFrame | None) -> list[str] | None:
     """Columns of the items: those asked for, or all but the covariates.
 
     Raises:
         ValueError: for a column that is asked for as both.
     """
+    columns = call.columns
     if given is None:
         return columns
-    names = columns or list(columns_of(data))
+    names = columns or columns_of(call)
     both = [name for name in given if name in names]
     if columns is not None and both:
         raise ValueError(
@@ -300,138 +270,126 @@ def joined(
 # ---------------------------------------------------------------- what the columns are
 
 
-def read_as_asked(
-    data: str, columns: list[str] | None, response: str | None, seen: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Read a table of numbers and categories.
+def read_items(
+    call: Call, columns: list[str] | None, seen: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, Any]:
+    """Read the items of a table, and their distribution as ``--response`` and ``--order`` say.
 
-    Columns of texts are categories, unless ``--response`` names a distribution of numbers for all.
-
-    Args:
-        data: the file.
-        columns: to read; None for all.
-        response: text of ``--response``.
-        seen: rows that stand for those of the file, where it is read in blocks.
-    """
-    families = asked_of(response)
-    numbers = response is not None and response != CATEGORIES and families is None
-    if seen is not None:
-        if numbers:
-            refuse_texts(seen)
-        return seen
-    if numbers:
-        return read_frame(data, columns, can_choose=True)
-    if response == CATEGORIES:
-        names = columns or list(columns_of(data))
-        return read_mixed(data, names, names)
-    return read_mixed(data, columns, texts_of(families), AS_CATEGORIES)
-
-
-def component_of(response: str | None, frame: pd.DataFrame) -> Any:
-    """Distribution of the columns, said where it was not asked for."""
-    from ppl_models.descriptions import row_distributions
-
-    families = asked_of(response)
-    if response == CATEGORIES:
-        return family_of(frame, [CATEGORIES] * frame.shape[1])
-    if response in ROW_DISTRIBUTIONS:
-        return getattr(row_distributions, ROW_DISTRIBUTIONS[response])()
-    if response is not None and families is None:
-        return response_of(response, (CATEGORIES, *ROW_DISTRIBUTIONS))
-    return _family(frame, families or {})
-
-
-def _family(frame: pd.DataFrame, families: dict[str, str]) -> ResponseFamily:
-    kinds, guessed = kinds_of(frame, families)
-    if guessed:
-        typer.echo(
-            "By their values, the columns are taken as follows (--response says otherwise):"
-            f" {guessed}."
-        )
-    return family_of(frame, kinds)
-
-
-def items_of_layers(
-    data: str,
-    columns: list[str] | None,
-    response: str | None,
-    orders: list[str] | None,
-    seen: pd.DataFrame | None = None,
-) -> tuple[pd.DataFrame, ResponseFamily]:
-    """Read items of layered models, and their family.
-
-    Predictors are linear in latents: categories, in order or not, stand beside numbers.
+    Columns of texts are categories, unless ``--response`` names a distribution of numbers.
 
     Args:
-        data: the file.
+        call: the command line.
         columns: to read; None for all.
-        response: texts of ``--response`` and ``--order``.
-        orders: texts of ``--response`` and ``--order``.
         seen: rows that stand for those of the file, where it is read in blocks.
+
+    Returns:
+        The items; and their family, a distribution of whole rows, or a function of the items that
+        reads the family of columns of which nothing was said.
     """
-    by_column = response is None or "=" in response
-    blocks = [] if response is None or by_column else blocks_of(response, "--response")
-    for name, _ in blocks:
-        if name not in (*FAMILIES, *ORDERED):
-            raise ValueError(
-                f"--response: {', '.join((*FAMILIES, *ORDERED))}, or blocks of them, were expected,"
-                f" got {name!r}"
-            )
-    if response is not None and blocks and all(name in RESPONSES for name, _ in blocks):
-        if seen is None:
-            seen = read_frame(data, columns, can_choose=True)
+    text = call.response
+    distribution = ROW_DISTRIBUTIONS.get(text)
+    parts = [] if text is None or distribution or "=" in text else _parts_of(text)
+    only_numbers = bool(distribution or parts) and all(name in RESPONSES for name, _ in parts)
+    if seen is None and only_numbers:
+        seen = read_frame(call, columns, can_choose=True)
+    elif seen is None:
+        names = list(columns or columns_of(call)) if parts else columns
+        asked = _by_column(text, parts, names or [])
+        texts = [name for name, kind in asked.items() if kind == CATEGORIES]
+        seen = read_mixed(call, names, texts)
+    if only_numbers:
         refuse_texts(seen)
-        return seen, response_of(response)
-    if seen is not None:
-        names = [str(name) for name in seen.columns]
-    else:
-        names = columns or list(columns_of(data))
-    families = asked_of(response, ORDERED) or {} if by_column else _of_blocks(blocks, names)
-    scales = [names_of(text, "--order") for text in orders or ()]
-    if seen is None:
-        seen = read_mixed(data, names, texts_of(families), AS_CATEGORIES)
-    frame, families = in_order(seen, families, scales)
-    return frame, _family(frame, families)
+    return (seen, distribution()) if distribution else family_said(call, seen)
 
 
-def _of_blocks(blocks: list[tuple[str, int | None]], names: list[str]) -> dict[str, str]:
-    """Families by column of blocks of columns, or of one family for all."""
-    kinds = [
-        family for family, number in blocks for _ in range(len(names) if number is None else number)
-    ]
-    if len(kinds) != len(names):
+def family_said(call: Call, items: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """The items with ``--order`` applied, and their family as :func:`read_items` returns it."""
+    text = call.response
+    if text in ROW_DISTRIBUTIONS:
+        return items, ROW_DISTRIBUTIONS[text]()
+    names = [str(name) for name in items.columns]
+    asked = _by_column(text, [] if text is None or "=" in text else _parts_of(text), names)
+    for name in asked:
+        if name not in names:
+            raise ValueError(
+                f"--response: {name!r} is no column of the table; the columns used are"
+                f" {listed(names)}"
+            )
+    scales = [names_of(order, "--order") for order in getattr(call, "order", None) or ()]
+    items, responses = in_order(items, {n: EVERY[kind] for n, kind in asked.items()}, scales)
+    if len(responses) == len(names):
+        return items, items_read(items, responses, {})
+    return items, lambda rows: _said(rows, responses)
+
+
+def settled(distribution: Any, items: pd.DataFrame) -> Any:
+    """Distribution of the items, read off them where that is left to be done."""
+    return distribution(items) if callable(distribution) else distribution
+
+
+def categories_said(call: Call) -> list[str]:
+    """Columns that ``--response`` says hold categories, by name."""
+    by_column = _asked_of(call.response) if "=" in (call.response or "") else {}
+    return [name for name, kind in by_column.items() if kind == CATEGORIES]
+
+
+def _said(items: pd.DataFrame, responses: dict[str, Response]) -> ResponseFamily:
+    """Family of the columns; what was read off their values is said."""
+    doubts: dict[str, list[str]] = {}
+    family = items_read(items, responses, doubts)
+    guessed = [str(name) for name in items.columns if str(name) not in responses]
+    own = items_read(items[guessed], {}, {})
+    doubtful = "; ".join(
+        f"{listed(names)} ({words})" for words, names in doubts.items() if words != COUNTING
+    )
+    typer.echo(
+        "By their values, the columns are taken as follows (--response says otherwise):"
+        f" {described(own, guessed)}.{doubtful and f' In doubt: {doubtful}.'}"
+    )
+    return family
+
+
+def _by_column(
+    text: str | None, parts: list[tuple[str, int | None]], names: list[str]
+) -> dict[str, str]:
+    """Kinds by column: of NAME=KIND,NAME=KIND, or of parts, blocks of columns or one for all."""
+    if not parts:
+        return {} if text is None else _asked_of(text)
+    sizes = [len(names) if size is None else size for _, size in parts]
+    if sum(sizes) != len(names):
         raise ValueError(
-            f"--response: the blocks hold {len(kinds)} columns, and the table has {len(names)}:"
+            f"--response: the blocks hold {sum(sizes):,} columns, and the table has {len(names)}:"
             f" {listed(names)}"
         )
+    kinds = [kind for (kind, _), size in zip(parts, sizes, strict=True) for _ in range(size)]
     return dict(zip(names, kinds, strict=True))
 
 
-def asked_of(text: str | None, others: Collection[str] = ()) -> dict[str, str] | None:
-    """Families by column, NAME=FAMILY,NAME=FAMILY; None for a text that names no columns.
+def _parts_of(text: str) -> list[tuple[str, int | None]]:
+    """Kinds with numbers of columns; or one for all, without a number."""
+    parts = blocks_of(text, "--response")
+    for name, _ in parts:
+        if name not in EVERY:
+            of_rows = " or ".join(map(str, ROW_DISTRIBUTIONS))
+            raise ValueError(
+                f"--response: {', '.join(EVERY)}, or blocks of them, or in a mixture or hidden"
+                f" Markov model {of_rows}, were expected, got {name!r}"
+            )
+    return parts
 
-    Args:
-        text: of ``--response``.
-        others: families that the command knows beside the usual ones.
-    """
-    if text is None or "=" not in text:
-        return None
+
+def _asked_of(text: str) -> dict[str, str]:
+    """Kinds by column, NAME=KIND,NAME=KIND."""
     out: dict[str, str] = {}
     for part in names_of(text, "--response"):
-        name, _, family = part.rpartition("=")
+        name, _, kind = part.rpartition("=")
         if not name:
             raise ValueError(f"--response: {part!r} should read COLUMN=FAMILY")
-        if family not in (*FAMILIES, *others):
+        if kind not in EVERY:
             raise ValueError(
-                f"--response: column {name!r}: one of {', '.join((*FAMILIES, *others))} was"
-                f" expected, got {family!r}"
+                f"--response: column {name!r}: one of {', '.join(EVERY)} was expected, got {kind!r}"
             )
         if name in out:
             raise ValueError(f"--response: column {name!r} is named twice")
-        out[name] = family
+        out[name] = kind
     return out
-
-
-def texts_of(families: dict[str, str] | None) -> list[str]:
-    """Columns that are said to hold categories."""
-    return [name for name, family in (families or {}).items() if family == CATEGORIES]

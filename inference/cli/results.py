@@ -22,7 +22,7 @@ from inference.cli.app import (
     write_picture,
     write_rows,
 )
-from inference.cli.reading import names_of, read_csv, read_frame, read_mixed, shape_of
+from inference.cli.reading import columns_of, names_of, read_csv, read_frame, read_mixed, shape_of
 from inference.cli.streaming import open_source, under_names
 from ppl_models.parts.repr import counted
 
@@ -114,12 +114,28 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
         levels = column_levels(
             fit.structure, fit.item_names
         )  # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
+        _refuse_transposed(data, named)
         return read_mixed(
             data,
             named,
             [name for name, own in levels.items() if not all(_is_whole(level) for level in own)],
         )
     return _by_place(data, read_frame(data), named)
+
+
+def _refuse_transposed(data: str, named: list[str]) -> None:
+    """Refuse a table whose rows have the names of the columns of the fit."""
+    from ppl_models.data.files import read_frame as read
+
+    names = columns_of(data)
+    if set(named) & set(names) or len(named) < 2:
+        return
+    labels = set(map(str, read(data).index))
+    if labels >= set(named):
+        raise ValueError(
+            f"{data}: the columns of the fit, such as {named[0]!r}, are the rows of this table,"
+            " which lies on its side: transpose it"
+        )
 
 
 def _is_whole(level: str) -> bool:

@@ -29,14 +29,15 @@ from inference.cli.families import (
     write_options,
 )
 from inference.cli.reading import (
-    component_of,
+    family_said,
     item_columns,
-    items_of_layers,
     joined,
     range_of,
-    read_as_asked,
+    read_counts,
     read_covariates,
     read_frame,
+    read_items,
+    settled,
     with_covariates,
 )
 from ppl_models.data.items import counting_columns
@@ -103,7 +104,7 @@ def select_pmf(call: Call) -> None:
             f"--bootstrap: it belongs to --criterion rule, got {criterion}; leave it out"
         )
     sizes = _sizes(call.k, "--components")
-    frame = read_frame(call.data, call.columns, can_choose=True)
+    frame = read_counts(call)
     compared, halves, left_out = _for_halves(
         sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), call.halves
     )
@@ -267,11 +268,11 @@ def select_mixture(call: Call) -> None:
     sizes = _sizes(call.k, "--components")
     _check_values(call)
     if call.values is not None:
-        frame = read_frame(call.data, call.columns, can_choose=True)
+        frame = read_frame(call, call.columns, can_choose=True)
         distribution = _distribution(call.values, frame, True)
     else:
-        frame = read_as_asked(call.data, call.columns, call.response)
-        distribution = component_of(call.response, frame)
+        frame, distribution = read_items(call, call.columns)
+        distribution = settled(distribution, frame)
         if call.response is None and type(distribution) is Normal:  # measurements vary together
             distribution = _distribution("real", frame, True)
     for name in counting_columns(frame):
@@ -289,7 +290,7 @@ def select_hmm(call: Call) -> None:
     _check_values(call)
     frame, items, _ = read_sequences(call)
     if call.values is None:
-        distribution = component_of(call.response, items)
+        distribution = settled(family_said(call, items)[1], items)
     else:
         distribution = _distribution(call.values, items, False)
     chosen = _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
@@ -380,9 +381,10 @@ def select_dde(call: Call) -> None:
         raise ValueError(
             f"--latents: whole numbers and one range were expected, got {call.latents!r}"
         )
-    given = read_covariates(call.data, call.covariates)
-    columns = item_columns(call.data, call.columns, given)
-    frame, family = items_of_layers(call.data, columns, call.response, call.order)
+    given = read_covariates(call)
+    columns = item_columns(call, given)
+    frame, family = read_items(call, columns)
+    family = settled(family, frame)
     frame, given = with_covariates(frame, given, call.covariates_missing)
     num_items = frame.shape[1]
     frame, covariates = joined(frame, given)

@@ -65,7 +65,8 @@ def search_starts(
     draw: Draw,
     progress: Progress,
     checkpoint: Path | None,
-) -> Outcome:
+    before: SearchState | None = None,
+) -> SearchState:
     """Run batches of starts as ``search`` says, and hand back those that were run to the end.
 
     The best estimate is moved a little at last and run again: from a saddle the objective then
@@ -79,6 +80,8 @@ def search_starts(
         progress: told of iterations over all batches.
         checkpoint: file from which an interrupted search goes on; the running batch lies in files
             beside it.
+        before: an earlier search for the same problem, not ``done``, which goes on under this rule;
+            None to begin one. Where it is ``settled``, the best estimate is not moved.
 
     Warns:
         ConvergenceWarning: if the best start did not converge.
@@ -88,7 +91,7 @@ def search_starts(
     if checkpoint is not None:
         first = {name: value[:1] for name, value in run.starts(0).items()}
         store = Checkpoint(checkpoint, problem.fingerprint((search, method), first))
-    state = (None if store is None else store.load(SearchState)) or SearchState()
+    state = (None if store is None else store.load(SearchState)) or before or SearchState()
     if store is not None:
         store.save(state)
     while not state.done:
@@ -96,23 +99,22 @@ def search_starts(
         state = run.step(state)
         logger.info(
             "%s starts tried, best %s %.4f",
-            f"{state.batch * search.batch:,}",
+            f"{state.num_tried:,}",
             state.objective_name,
             float(state.objective.nan_to_num(-torch.inf).max()),
         )
         if store is not None:
             store.save(state)
             run.forget(state)
-    outcome = state.outcome(search)
-    if not outcome.converged[state.best]:
+    if not state.converged[state.best]:
         warnings.warn(
-            f"the best of {len(outcome.converged)} starts did not converge in"
-            f" {method.max_iterations} iterations{outcome.left_in_words()}: raise"
+            f"the best of {len(state.converged)} starts did not converge in"
+            f" {method.max_iterations} iterations{state.outcome().left_in_words()}: raise"
             " max_iterations, loosen tolerance, try fewer latents, a penalty, or another start",
             ConvergenceWarning,
             stacklevel=4,
         )
-    return outcome
+    return state
 
 
 ROWS = ("objective", "log_likelihood", "converged", "num_iterations", "objective_left")
@@ -129,8 +131,11 @@ class SearchState:
         replicates: starts that each of them stands for, itself and those that met it, (n,);
             sound: whether its solution is not degenerate, (n,).
         history, history_log_likelihood: (iterations, n), NaN after a start stopped.
+        values: objective of every start of the last batch where it ended, left, or met another,
+            -inf for degenerate solutions, (B,).
         objective_name: what was maximised.
-        batch: batches done; work: numbers worked through; iterations: of the longest start of every
+        num_tried: starts drawn; batch: batches done; work: numbers worked through; iterations:
+            of the longest start of every
             batch, added up; stalled: batches in a row that did not raise the best objective.
         nudged: times that the best estimate was moved; settled: whether that is done; done: whether
             the search has ended.
@@ -146,7 +151,9 @@ class SearchState:
     sound: Tensor = torch.zeros(0, dtype=torch.bool)
     history: Tensor = torch.zeros(0, 0, dtype=torch.float64)
     history_log_likelihood: Tensor = torch.zeros(0, 0, dtype=torch.float64)
+    values: Tensor = torch.zeros(0, dtype=torch.float64)
     objective_name: str = ""
+    num_tried: int = 0
     batch: int = 0
     work: float = 0.0
     iterations: int = 0
@@ -229,7 +236,7 @@ class SearchState:
             value[index] = run.params[name][0]
         return replace(self, params=params, **rows, **courses)
 
-    def outcome(self, search: StartSearch) -> Outcome:
+    def outcome(self) -> Outcome:
         """As every engine hands it back."""
         return Outcome(
             params=self.params,
@@ -241,7 +248,7 @@ class SearchState:
             converged=self.converged,
             num_iterations=self.num_iterations,
             objective_left=self.objective_left,
-            num_tried=self.batch * search.batch,
+            num_tried=self.num_tried,
             replicates=self.replicates,
         )
 
@@ -403,7 +410,7 @@ class _Run:
         if not (
             state.params
             and (
-                state.batch * search.batch >= search.cap
+                state.num_tried >= search.cap
                 or state.work >= search.budget
                 or state.stalled >= search.stall
                 or state.num_reached(self.problem) >= search.replicates
@@ -425,6 +432,7 @@ class _Run:
             rose = torch.tensor(True)
         return replace(
             after,
+            num_tried=state.num_tried + len(outcome.objective),
             batch=state.batch + 1,
             work=state.work + self.work(outcome),
             iterations=state.iterations + int(outcome.num_iterations.max()),
@@ -437,12 +445,18 @@ class _Run:
         fate = outcome.fate
         fate = torch.full((len(outcome.objective),), RUNNING) if fate is None else fate
         replicates = state.replicates.clone()
+        values = torch.cat([state.objective, outcome.objective.double().cpu()]).nan_to_num(
+            -torch.inf
+        )
         ended = ((fate == RUNNING) | (fate == SET_ASIDE)).nonzero().flatten()
         place = {int(r): i for i, r in enumerate(ended)}
         new = torch.ones(len(ended), dtype=torch.long)
-        for head in fate[fate >= 0].tolist():
+        met = {}
+        for r in (fate >= 0).nonzero().flatten().tolist():
+            head = int(fate[r])
             while head >= num and int(fate[head - num]) >= 0:
                 head = int(fate[head - num])
+            met[num + r] = head
             if head < num:
                 replicates[head] += 1
             elif head - num in place:  # else it met a start that did not go on
@@ -452,11 +466,15 @@ class _Run:
         rows |= {name: getattr(outcome, name)[:, ended] for name in COURSES}
         params = {name: value[ended.to(value.device)] for name, value in outcome.params.items()}
         chosen = replace(outcome, params=params, **rows)
-        if not len(ended):
-            return replace(state, replicates=replicates)
-        faults = degenerate_restarts(self.problem, chosen.params)
-        sound = torch.tensor([not words for words in faults]) & chosen.objective.isfinite()
-        return replace(state, replicates=replicates).take_in(chosen, sound, new)
+        sound = torch.zeros(0, dtype=torch.bool)
+        if len(ended):
+            faults = degenerate_restarts(self.problem, chosen.params)
+            sound = torch.tensor([not words for words in faults]) & chosen.objective.isfinite()
+        values[num + ended[~sound]] = -torch.inf
+        for r, head in met.items():
+            values[r] = values[head]
+        state = replace(state, replicates=replicates, values=values[num:])
+        return state.take_in(chosen, sound, new) if len(ended) else state
 
     def nudge(self, state: SearchState) -> SearchState:
         """Move the best estimate towards another start and run again; a gain shows a saddle."""

@@ -20,11 +20,19 @@ from inference.base.structure import (
     predictor_names,
     threshold_labels,
 )
+from inference.programs.arguments import Call
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import observed_names, observed_values, replicate
 from inference.programs.program import Params, Program
 from ppl_models.data.frames import as_frame, column_names, is_frame
-from ppl_models.data.tables import Columns, ColumnsWarning, as_table, checks_data, quoted
+from ppl_models.data.tables import (
+    Columns,
+    ColumnsWarning,
+    as_table,
+    checks_data,
+    first_tensor,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -46,7 +54,8 @@ Names = Mapping[str, Sequence[str]]
 def as_fitted(fit: FitRecord, data: Any) -> Any:
     """Data with the columns of the fit, in its order.
 
-    Whatever is no data frame (or list of them), or was fitted without names, is returned as it is.
+    Whatever is no data frame (or list of them), or was fitted without names, is returned as it is;
+    the arguments of a program of several are a dict by name.
 
     Args:
         fit: which columns, and in what order.
@@ -65,9 +74,15 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
             " decode_latents, log_likelihood_rows, predict, score, summary and report take one"
             " block at a time: give some of them, blocks.sample(20_000)"
         )
+    if isinstance(fit.model, Call):
+        return {name: _under_columns(fit, part) for name, part in fit.model.laid_out(data).items()}
+    return _under_columns(fit, data)
+
+
+def _under_columns(fit: FitRecord, data: Any) -> Any:
     data, wanted = as_frame(data), fit.item_names
     if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
-        return [as_fitted(fit, part) for part in data]  # one a sequence
+        return [_under_columns(fit, part) for part in data]  # one a sequence
     if not is_frame(data) or not wanted:
         return data
     names = column_names(data)
@@ -123,8 +138,18 @@ def checked_as_fitted(
     return checked(fit.model, as_fitted(fit, data), for_fit, takes_sparse)
 
 
+def count_rows(fit: FitRecord, data: Any) -> int:
+    """Number of rows of data, as a fit of them would count."""
+    tensors, _ = checked_as_fitted(fit, data, takes_sparse=True)
+    if checks_data(fit.model):
+        return len(first_tensor(tensors))
+    return Program(fit.model, tensors).num_rows
+
+
 def _by_place(fit: FitRecord, frame: Any) -> bool:
     """Tell whether every column counts, as the program does not read columns by name."""
+    if isinstance(fit.model, Call):
+        return False
     return checks_data(fit.model) or not isinstance(checked(fit.model, frame)[0], Columns)
 
 

@@ -24,7 +24,7 @@ from inference.fitting.columns import (
     as_fitted,
     as_matrix,
     can_simulate,
-    checked_as_fitted,
+    count_rows,
     dims_of,
     labels_of,
     observed_sites,
@@ -32,6 +32,7 @@ from inference.fitting.columns import (
 )
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.posterior import chunks, simulate_rows
+from inference.programs.arguments import Call
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
 from ppl_models.data.tables import checks_data, first_tensor
@@ -116,6 +117,11 @@ def to_arviz(
         if fit.draws is None
         else fit.draws
     )
+    if not draws:
+        raise ValueError(
+            f"to_arviz: a fit with parameters was expected, and {fit.model_name} has none:"
+            " posterior_latents(data) has the posterior of its latents"
+        )
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     groups: dict[str, Variables] = {"posterior": {}}
     for site, value in draws.items():
@@ -311,6 +317,12 @@ def _joined(draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _observed(fit: FitRecord, data: Any) -> Variables:
+    if isinstance(fit.model, Call):
+        values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
+        return {
+            site: _by_unit(fit, site, as_array(value), fit.num_rows)
+            for site, value in values_of.items()
+        }
     if isinstance(data, Mapping):
         num_rows = len(first_tensor(data))  # what is not as long is no column of the rows
         return {
@@ -350,7 +362,13 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
     """Draws of the parameters from their prior, and a data set from each."""
     stand_in = fit.structure.stand_in()
     rows = (None, 2) if stand_in is None else (stand_in,)
+    if data is None and isinstance(fit.model, Call):
+        raise ValueError(
+            f"to_arviz: num_prior of {fit.model_name}, a program of several arguments, needs the"
+            " data, to_arviz(data, num_prior=...)"
+        )
     program = Program(fit.model, *rows) if data is None else next(chunks(fit, data))
+    program.refuse_flat("to_arviz: num_prior")
     drawn = program.draw_prior(num_draws, seed)
     prior = {
         name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None])
@@ -377,7 +395,7 @@ def _predictive(
 ) -> Variables:
     num_chains = next(iter(draws.values())).shape[0]
     num_rows = (
-        fit.num_rows if data is None else len(first_tensor(checked_as_fitted(fit, data)[0]))
+        fit.num_rows if data is None else count_rows(fit, data)
     )  # sequences, where lines are their steps
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}

@@ -7,7 +7,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from inference.base.assigned_starts import assigned_start
 from inference.base.checkpoint import usable_path
-from inference.base.optima import rank_restarts
+from inference.base.optima import rank_restarts, same_value
 from inference.base.outcome import (
     BoundWarning,
     ConvergenceWarning,
@@ -41,15 +42,17 @@ from inference.base.structure import (
     is_method,
     more_starts,
     sampled_sites,
+    split_starts,
 )
 from inference.engines.em import EM
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
-from inference.engines.start_search import search_starts
+from inference.engines.start_search import SearchState, search_starts
 from inference.fitting.problem import (
     check_blocks,
     check_engine,
     in_blocks,
+    model_of_data,
     problem_of,
     problem_of_blocks,
     refuse_sparse,
@@ -57,17 +60,20 @@ from inference.fitting.problem import (
 from inference.fitting.record import Restarts, Trace
 from inference.fitting.result import Fit
 from inference.fitting.weights import Missing, check_weighing, complete_covariates
+from inference.programs.arguments import call_of
 from inference.programs.global_state import isolated, listening, quiet
 from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
-from ppl_models.data.tables import checks_data, first_tensor
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import is_integer
 
 logger = logging.getLogger(__name__)
 
 MOST_RESTARTS = 1_000_000
+NEAR_START, TIES = 0.5, 0.01  # around the start of a parameter, unconstrained; in the first restart
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
+FRESH_STARTS = 10  # beside those that split the components of a smaller fit
 MOST_OPTIMA = 2  # of a sample of rows, that go on with all of them
 NO_ANSWER = "no start led to an answer:"
 REMEDY = (
@@ -88,27 +94,33 @@ def fit(
     checkpoint: str | Path | None = None,
     weights: Any = None,
     covariates_missing: Missing = "refuse",
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Fit a model to data.
 
-    A program of your own is any function of the data made of Pyro primitives: parameters are sample
-    sites with priors outside the plate over rows, latents are sample sites inside it, the data come
-    in by ``obs=``. Discrete latents are summed out (index by them as in plain Pyro: ``a[z]``,
-    ``Vindex(a)[..., z]``), also those that the distribution of a parameter depends on, as in a
-    spike and slab: the log-prior is then that of the parameters alone, and the log-likelihood that
-    of the rows given the parameters. A ``pyro.factor`` outside the plate over rows belongs to the
-    prior, unless it depends on latents that data depend on too. Continuous latents of the rows are
-    drawn, by NUTS and SVI. It runs in the dtype of the data (double precision where they are whole
-    numbers), restarts as one batch where it broadcasts over a leading dim and one by one where not,
-    and NaN entries of its observed sites leave the likelihood.
+    A program of your own is any function made of Pyro primitives: parameters are sample sites with
+    priors outside the plate over rows, or ``pyro.param`` and ``pyro.module`` statements, whose
+    density is flat on their constraint and which start where the program starts them; latents are
+    sample sites inside the plate, the data come in by ``obs=``. Discrete latents are summed out
+    (index by them as in plain Pyro: ``a[z]``, ``Vindex(a)[..., z]``), also those that the
+    distribution of a parameter depends on, as in a spike and slab: the log-prior is then that of
+    the parameters alone, and the log-likelihood that of the rows given the parameters. A
+    ``pyro.factor`` outside the plate over rows belongs to the prior, unless it depends on latents
+    that data depend on too. Continuous latents of the rows are drawn, by NUTS and SVI. It runs in
+    the dtype of the data (double precision where they are whole numbers), restarts as one batch
+    where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
+    sites leave the likelihood. Scales of observed sites multiply their log-densities.
 
     Args:
-        model: a zoo model, or any Pyro program of one argument.
+        model: a zoo model, or any Pyro program.
         data: table with one row a unit (tensor, array, data frame; NaN where missing; of a
             :class:`~ppl_models.PoissonFactorization` a sparse matrix of scipy too), or what the
             program takes: a data frame that it reads by the names of the columns, a dict of arrays,
-            series and numbers. Or rows that stay on disk, or are shared by processes,
-            :class:`~inference.base.streaming.row_blocks.RowBlocks`, which
+            series and numbers. Of a program of several arguments a tuple in their order, or a dict
+            or data frame by their names; None of a program that holds its data itself. Numbers,
+            texts and objects among them are passed as they are. Or rows that stay on disk, or are
+            shared by processes, :class:`~inference.base.streaming.row_blocks.RowBlocks`, which
             :class:`~inference.engines.em.EM`, and :class:`inference.Factorize` of factorizations,
             read block by block; a large NumPy memory map or ``pyarrow.dataset`` is read so too.
             Starts are then looked for in a sample of rows, as in tables in memory of many rows.
@@ -142,6 +154,8 @@ def fit(
             first, or "drop" them: they are left out of the fit, which says how many and which. What
             is asked of the fit afterwards refuses such rows in either case, for nothing is known of
             them.
+        args: of a program of your own, settings that follow its data: sizes, options, functions.
+        kwargs: settings by name; the fit keeps both, so that later calls take data alone.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range;
@@ -153,7 +167,8 @@ def fit(
             of them.
         StartsWarning: if a call that names neither engine nor parameters to start from found its
             best optimum only once.
-        RowsWarning: if rows that lack a covariate were dropped.
+        RowsWarning: if rows that lack a covariate were dropped, or a plate that would draw some of
+            its rows (``subsample_size``) is run with all of them.
     """
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
@@ -169,13 +184,10 @@ def fit(
         )
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
+    model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
-    began = time.monotonic()
-    with (
-        listening() as caught,
-        torch.enable_grad(),
-        np.errstate(all="warn", under="ignore"),
-    ):  # whatever the caller has set
+    with _own_settings() as caught:
+        model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = (
             in_blocks(model, data, method),
@@ -188,7 +200,114 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        search, is_plain = None, method is None and not start_given
+        result = fit_problem(problem, method, init, num_restarts, progress, path)
+    return _told(result, caught)
+
+
+@contextmanager
+def _own_settings() -> Iterator[list[warnings.WarningMessage]]:
+    """Warnings, gradients and floating-point errors as fits want them, whatever the caller set."""
+    with (
+        listening() as caught,
+        torch.enable_grad(),
+        np.errstate(all="warn", under="ignore"),
+    ):
+        yield caught
+
+
+def _told(result: Fit, caught: Sequence[warnings.WarningMessage]) -> Fit:
+    """Fit that keeps its warnings, which are given once more."""
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=3)
+    return dataclasses.replace(
+        result, warnings=tuple(dict.fromkeys(str(w.message) for w in caught))
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class SharedSearch:
+    """Search for starts of one number of components that begins at the number before.
+
+    Its first batch holds starts that split the components of the smaller fit in turn, and at most
+    :data:`FRESH_STARTS` of the family; with none of the former it is that of a plain call.
+
+    Args:
+        smaller: estimates of one component less, by site; None for none.
+        is_full: whether the search goes on by the family's rule, or ends with its first batch.
+        state: the search so far, from which the next call goes on; None before the first, and
+            where the family has no search, or a number of starts or an engine is named.
+        gain: nats by which the best of the family's starts ended above the best that splits a
+            component, at least 0; NaN where no sound solution came of the latter.
+    """
+
+    smaller: Params | None = None
+    is_full: bool = True
+    state: SearchState | None = None
+    gain: float = math.nan
+
+    def splits(
+        self, problem: Problem, search: StartSearch, standard: Standard | None
+    ) -> Params | None:
+        """Starts that split the components of the smaller fit, in the units of the engine."""
+        if self.smaller is None:
+            return None
+        splits = split_starts(problem.structure, _sample(problem, search), self.smaller)
+        return splits if splits is None or standard is None else standard.inward(splits)
+
+    def run(
+        self,
+        search: StartSearch,
+        method: EM,
+        problem: Problem,
+        init: Any,
+        splits: Params | None,
+        bar: Any,
+        path: Path | None,
+    ) -> Outcome:
+        """Begin the search, or go on with it."""
+        draw = own = _batches(problem, init, search.batch)
+        num_split = 0
+        if splits is not None:
+            fresh = _batches(problem, init, min(FRESH_STARTS, search.batch))(0)
+            num_split = len(next(iter(splits.values())))
+            first = {name: torch.cat([splits[name], value]) for name, value in fresh.items()}
+            draw = lambda batch: own(batch) if batch else first  # noqa: E731
+        self.is_full = self.is_full or not num_split
+        rule = search if self.is_full else dataclasses.replace(search, cap=1)
+        before = dataclasses.replace(
+            self.state or SearchState(), settled=not self.is_full, done=False
+        )
+        self.state = search_starts(rule, method, problem, draw, bar, path, before)
+        if num_split and self.state.batch == 1:
+            values, best = self.state.values, float(self.state.objective[self.state.best])
+            values = torch.where(
+                values > best + same_value(self.state.params, best), -torch.inf, values
+            )
+            top, fresh_top = float(values[:num_split].max()), float(values[num_split:].max())
+            self.gain = max(0.0, fresh_top - top) if math.isfinite(top) else math.nan
+        return self.state.outcome()
+
+
+def fit_problem(
+    problem: Problem,
+    method: Method | None = None,
+    init: Any = None,
+    num_restarts: int | None = None,
+    progress: bool = False,
+    path: Path | None = None,
+    shared: SharedSearch | None = None,
+) -> Fit:
+    """As :func:`fit`, of a model and data that are checked.
+
+    Args:
+        problem: model and data; method, init, num_restarts, progress: as there.
+        path: of the checkpoint.
+        shared: a search that begins at the splits of a smaller fit, or goes on from there. Nothing
+            of it is read where another number of starts, or engine, is named.
+    """
+    began, seed = time.monotonic(), problem.seed
+    with _own_settings() as caught:
+        search, is_plain = None, method is None and not problem.start_given
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -235,15 +354,18 @@ def fit(
         try:
             with bar, isolated(seed):
                 if search is None:
-                    state = method.run(
-                        engine_problem,
-                        _start(problem, standard, init, num_restarts or 1),
-                        bar,
-                        path,
+                    start = _start(problem, standard, init, num_restarts or 1)
+                    state = (
+                        method.run(engine_problem, start, bar, path)
+                        if start
+                        else _evaluated(problem, method)
                     )
                 else:
                     assert isinstance(method, EM)
-                    state = _searched(search, method, engine_problem, init, bar, path)
+                    shared = shared or SharedSearch()
+                    splits = shared.splits(problem, search, standard)
+                    settings = (search, method, engine_problem, init, splits, bar, path)
+                    state = _searched(shared, *settings)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -259,27 +381,51 @@ def fit(
         result.objective_name,
         result.objective,
     )
-    messages = tuple(dict.fromkeys(str(w.message) for w in caught))
-    for warning in caught:
-        warnings.warn(warning.message, warning.category, stacklevel=2)
-    return dataclasses.replace(result, warnings=messages)
+    return _told(result, caught)
+
+
+def _evaluated(problem: Problem, method: Method) -> Outcome:
+    """Outcome of a program whose parameters are all known: its log-likelihood, after no step."""
+    if not isinstance(method, EM) or problem.rows is not None:
+        raise ValueError(
+            f"the program has no parameters, so that {method!r} has nothing to estimate: leave"
+            " method out, and give rows in memory, for the posterior of its latents"
+        )
+    program = problem.program()
+    program.check_enumerable()
+    with torch.no_grad():
+        value = (program.log_marginal({}) + program.log_prior({})).double().reshape(1)
+        likelihood = program.log_marginal({}).double().reshape(1)
+    return Outcome(
+        params={},
+        objective=value,
+        objective_name="log-posterior",
+        log_likelihood=likelihood,
+        history=value.unsqueeze(0),
+        history_log_likelihood=likelihood.unsqueeze(0),
+        converged=torch.ones(1, dtype=torch.bool),
+        num_iterations=torch.ones(1, dtype=torch.long),
+    )
 
 
 def _searched(
-    search: StartSearch, method: EM, problem: Problem, init: Any, bar: Any, path: Path | None
+    shared: SharedSearch,
+    search: StartSearch,
+    method: EM,
+    problem: Problem,
+    init: Any,
+    splits: Params | None,
+    bar: Any,
+    path: Path | None,
 ) -> Outcome:
     """Outcome of a search over starts, in a sample of the rows where they are many."""
     sample = _sample(problem, search)
     if sample is problem:
-        return search_starts(
-            search, method, problem, _batches(problem, init, search.batch), bar, path
-        )
+        return shared.run(search, method, problem, init, splits, bar, path)
     is_first = problem.rows is None or not problem.rows.processes.rank
     beside = path.with_name(f"{path.name}.start") if path is not None and is_first else None
     with quiet(ConvergenceWarning):  # of all rows, EM says it below
-        found = search_starts(
-            search, method, sample, _batches(sample, init, search.batch), bar, beside
-        )
+        found = shared.run(search, method, sample, init, splits, bar, beside)
     optimum = rank_restarts(sample, found.params, found.objective).optimum
     starts = [
         int((optimum == k).nonzero()[0]) for k in range(min(MOST_OPTIMA, int(optimum.max()) + 1))
@@ -423,13 +569,16 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
-    """Uniform start in (-2, 2), unconstrained, as Pyro's ``init_to_uniform``."""
+    """Uniform start in (-2, 2), unconstrained, as Pyro's ``init_to_uniform``.
+
+    Parameters without a prior start where the program says, and near it in further restarts.
+    """
     program = problem.program()
     draw = program.draw_prior(
         1, problem.seed, local=bool(sampled_sites(problem.structure, program))
     )
-    zero = {name: torch.zeros_like(value[0]) for name, value in program.unconstrained(draw).items()}
-    return _nearby(program, zero, num_restarts, problem.seed, first_exact=False)
+    centre = {name: value[0] for name, value in program.centre(draw).items()}
+    return _nearby(program, centre, num_restarts, problem.seed, first_exact=False)
 
 
 def _nearby(
@@ -442,9 +591,12 @@ def _nearby(
         noise = torch.rand(
             (num_restarts, *value.shape), generator=generator, dtype=torch.float64
         ).to(value)
-        noise = radius * (2 * noise - 1)
+        is_started = name in program.starts
+        noise = (NEAR_START if is_started else radius) * (2 * noise - 1)
         if first_exact:
             noise[0] = 0.0
+        elif is_started:
+            noise[0] *= TIES / NEAR_START
         out[name] = value + noise
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
@@ -485,14 +637,16 @@ def assemble(
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     engine_problem = problem if standard is None else standard.problem
-    if isinstance(method, EM) and not outcome.is_named:
+    if isinstance(method, EM) and outcome.params and not outcome.is_named:
         outcome = dataclasses.replace(
             outcome,
             params=canonical_for_data(engine_problem.structure, engine_problem, outcome.params),
         )
     spread = method.spread if isinstance(method, SAEM) else None
-    is_ranked = isinstance(method, EM) or (
-        spread is not None and bool(engine_problem.structure.labels())
+    is_ranked = (
+        bool(outcome.params)
+        and isinstance(method, EM)
+        or (spread is not None and bool(engine_problem.structure.labels()))
     )
     ranking = (
         rank_restarts(engine_problem, outcome.params, outcome.objective, spread)
@@ -586,7 +740,7 @@ def assemble(
 
 def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] | None:
     """Latents in a row and values of each, by discrete latent site."""
-    rows = 1 if checks_data(problem.model) else len(first_tensor(problem.data))
+    rows = 1 if checks_data(problem.model) else program.num_rows
     out: dict[str, tuple[int, ...]] = {}
     for name in program.row_latents:
         site = program.site(name)

@@ -22,9 +22,10 @@ from inference.base.structure import (
     sampled_sites,
 )
 from inference.engines import gibbs_estimates
-from inference.fitting.columns import checked_as_fitted
+from inference.fitting.columns import checked_as_fitted, count_rows
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
+from inference.programs.arguments import Call
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
@@ -154,7 +155,7 @@ def posterior_latents(
         (
             None
             if out is None
-            else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+            else Written(usable_path("out", out, is_folder=True), num_rows_of(fit, data))
         ),
     )
 
@@ -259,7 +260,9 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
         }
 
     written = (
-        None if out is None else Written(usable_path("out", out, is_folder=True), num_rows_of(data))
+        None
+        if out is None
+        else Written(usable_path("out", out, is_folder=True), num_rows_of(fit, data))
     )
     return _by_row(fit, data, rows, written)[OF_ROWS]
 
@@ -324,7 +327,7 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Ten
         raise ValueError(str(error).partition("\nTrace Shapes")[0]) from error
 
 
-def num_rows_of(data: Any) -> int:
+def num_rows_of(fit: FitRecord, data: Any) -> int:
     """Number of rows of data.
 
     Raises:
@@ -332,6 +335,8 @@ def num_rows_of(data: Any) -> int:
     """
     if hasattr(data, "count_rows"):
         return int(data.count_rows())
+    if isinstance(fit.model, Call):
+        return len(data) if isinstance(data, RowBlocks) else count_rows(fit, data)
     if not hasattr(data, "__len__"):
         raise ValueError(f"out: rows with a length were expected, got {type(data).__name__}")
     return len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 
 from inference.base.hashing import digest_of
+from inference.base.outcome import RowsWarning
+from inference.base.streaming.column_scan import scan_columns
 from inference.base.streaming.row_blocks import BLOCK_ROWS, RowBlocks
 from inference.base.streaming.rows import check_rows
 from inference.base.streaming.sources import is_lazy
@@ -22,11 +25,13 @@ from inference.base.structure import (
 )
 from inference.engines.em import EM
 from inference.fitting.weights import check_weighed, row_weights, weights_in_blocks
+from inference.programs.arguments import call_of
 from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
-from ppl_models.data.frames import as_frame
+from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.items import OpenItems
 from ppl_models.data.sparse import SparseTable
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
@@ -55,15 +60,18 @@ def problem_of(
             no engine can fit.
     """
     _check_call(model, seed)
+    model = call_of(model, data)
     if isinstance(data, RowBlocks):
         raise ValueError(
             "data: rows in memory were expected, got RowBlocks, which fit takes: give some of the"
             " rows, blocks.sample(20_000)"
         )
+    model = model_of_data(model, data)
     tensors, names = checked(model, data, for_fit=True, takes_sparse=takes_sparse)
     own_program = None if checks_data(model) else Program(model, tensors)
     if own_program is not None:
         check_program(own_program)
+        _warn_of_plates(own_program)
     structure = structure_of(model)
     tensor_weights = (
         None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
@@ -83,6 +91,48 @@ def problem_of(
         if own_program.is_of(bound_model, tensors):
             problem.once("program", lambda: own_program)
     return problem
+
+
+def _warn_of_plates(program: Program) -> None:
+    for name, (drawn, size) in program.drawn.items():
+        warnings.warn(
+            f"plate {name!r} would draw {drawn:,} of {size:,} rows at every run: all of them are"
+            " taken, at every run",
+            RowsWarning,
+            stacklevel=4,
+        )
+
+
+def model_of_data(model: Any, data: Any, weights: Any = None, seed: int = 0) -> Any:
+    """Model with what it leaves open read off the data; any other program as it is.
+
+    Of rows in blocks, columns are judged by a sample and by values that no sampled row has.
+
+    Args:
+        model, data, weights: as ``fit`` takes them; a column of weights is no item.
+        seed: of the sample.
+
+    Raises:
+        ValueError: as :meth:`ppl_models.Mixture.for_data`; for an open model of rows that several
+            processes share, of which each knows its own.
+    """
+    if not isinstance(model, OpenItems) or not model.waits_for_data:
+        return model
+    blocks = RowBlocks.of(data) if is_lazy(data) else data
+    if not isinstance(blocks, RowBlocks):
+        return model.for_data(data)
+    if blocks.processes.group is not None:
+        raise ValueError(
+            f"model: where processes share the rows, num_items and the families of the items of"
+            f" {type(model).__name__} were expected, got none: take model.for_data(a sample) of the"
+            " same sample in all of them"
+        )
+    if not is_frame(next(iter(blocks))):
+        return model.for_data(blocks.sample(seed=seed))
+    frame = scan_columns(blocks, seed).frame
+    return model.for_data(
+        frame.drop(columns=weights, errors="ignore") if isinstance(weights, str) else frame
+    )
 
 
 def _check_call(model: Any, seed: Any) -> None:
@@ -108,6 +158,7 @@ def problem_of_blocks(
         ValueError: as there; for a model whose M-step wants its rows in memory.
     """
     _check_call(model, seed)
+    model = model_of_data(model, blocks, weights, seed)
     structure = structure_of(model)
     words = None
     is_generic = (

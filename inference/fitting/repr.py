@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ppl_models.data.items import OpenItems
 from ppl_models.parts.repr import counted, listed, shown_settings
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
     facts = [
         ("model", shown_settings(fit.model)),
         ("data", _data(fit)),
+        *([("columns", taken)] if (taken := columns_in_words(fit)) else []),
         ("latents", _latents(fit)),
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         (
@@ -72,6 +74,12 @@ def _data(fit: FitRecord) -> str:
     return (
         f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
     )
+
+
+def columns_in_words(fit: FitRecord) -> str:
+    """What the columns were taken for; "" where the model leaves no choice."""
+    model = fit.model
+    return model.taken_for(fit.item_names) if isinstance(model, OpenItems) else ""
 
 
 def _weights(fit: FitRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import math
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from inference.base.checkpoint import read_tensors, usable_path, write_tensors, write_whole
 from inference.fitting.record import FitRecord
 from inference.fitting.validate_saved import check_loaded
+from inference.programs.arguments import Call
 
 FORMAT = 3  # 1 named the modules of its records, which have moved since; 1 and 2 had no checksum
 UNSIGNED = (1, 2)
@@ -76,6 +78,8 @@ def save(fit: FitRecord, path: str | Path) -> None:
             if field.name == "model" and _holds_code(value)
             else pack(value, field.name, tensors)
         )
+    if isinstance(fit.model, Call):
+        record["settings"] = _settings_record(fit.model, tensors)
     write_tensors(folder / "fit.safetensors", tensors, record)
     write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
@@ -96,7 +100,8 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
     try:
         for field in dataclasses.fields(FitRecord):
             if field.name == "model" and model is not None:
-                fields["model"] = model
+                settings = unpack(record.get("settings"), tensors, written)
+                fields["model"] = model if settings is None else _called(model, settings)
             elif field.name in record or field.default is dataclasses.MISSING:
                 fields[field.name] = unpack(record[field.name], tensors, written)
     except Exception as error:
@@ -117,6 +122,34 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
             f"load: {path} holds no fit: {str(error).strip().splitlines()[0]}"
         ) from error
     return fields
+
+
+def _settings_record(call: Call, tensors: dict[str, Tensor]) -> Any:
+    """Settings of a user's program as JSON; of those that hold code the names alone."""
+    packed: dict[str, Any] = {}
+    for name, value in call.settings.items():
+        try:
+            packed[name] = pack(value, f"settings.{name}", tensors)
+        except ValueError:
+            packed[name] = {"function": name}
+    return {"dict": packed}
+
+
+def _called(model: Callable[..., Any], settings: dict[str, Any]) -> Call:
+    """The user's program with the settings of the fit.
+
+    Raises:
+        ValueError: for a setting that holds code, which the program does not come with.
+    """
+    given = model.keywords if isinstance(model, functools.partial) else {}
+    code = [name for name, value in settings.items() if isinstance(value, SavedFunction)]
+    if missing := [name for name in code if name not in given]:
+        raise ValueError(
+            f"load: the settings {', '.join(missing)} of the program hold code of yours, which no"
+            " file keeps; give them as load(path, model=functools.partial(program,"
+            f" {missing[0]}=...))"
+        )
+    return Call(model, {name: value for name, value in settings.items() if name not in given})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from inference.programs.arguments import Call
 from inference.programs.global_state import isolated, quiet
 from inference.programs.wrap import first_run
 from ppl_models.data.frames import as_frame, column_names, is_frame
@@ -34,9 +35,7 @@ def checked(
     """
     data = as_frame(data)
     if not checks_data(model):
-        if not is_frame(data):
-            return as_tensors(data), ()
-        return _frame_as_taken(model, data)
+        return _as_taken(model, model.laid_out(data) if isinstance(model, Call) else data)
     if is_sparse(data) and not takes_sparse:
         raise ValueError(
             f"data: a dense table was expected here, got {kind_of(data)}: fit, activities and"
@@ -65,14 +64,26 @@ class _Watched(Columns):
         return super().__getitem__(key)
 
 
-def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """Data frame as the program takes it, and the names of the columns that it reads.
+def _as_taken(model: Callable[..., Any], data: Any) -> tuple[Any, tuple[str, ...]]:
+    """Data as the program takes it, and the names of the columns that it reads.
 
-    A tensor where the program runs with one, else columns by name, else the frame itself.
+    A data frame, alone or as the only one among the arguments of a :class:`Call`, is a tensor where
+    the program runs with one, else columns by name, else the frame itself.
 
     Raises:
         Exception: what the program raised, where it runs with none of them.
     """
+    by_argument = (
+        {name: as_frame(part) for name, part in data.items()} if isinstance(model, Call) else {}
+    )
+    framed = [name for name, part in by_argument.items() if is_frame(part)]
+    if not (is_frame(data) or len(framed) == 1):
+        return as_tensors(by_argument or data), ()
+    frame = by_argument.pop(framed[0]) if framed else data
+
+    def whole(taken: Any) -> Any:
+        return as_tensors({**by_argument, framed[0]: taken}) if framed else taken
+
     columns = as_columns(frame)
     watched = _Watched(columns)
     ways: list[Any] = [watched, frame] if columns.left_out else [as_tensors(frame), watched, frame]
@@ -80,11 +91,11 @@ def _frame_as_taken(model: Callable[..., Any], frame: Any) -> tuple[Any, tuple[s
     for taken in ways:
         try:
             with isolated(0), quiet():
-                first_run(model, (taken,))
+                first_run(model, (whole(taken),))
             names = column_names(frame)
             if taken is not watched:
-                return taken, names
-            return columns, tuple(name for name in names if name in watched.read) or names
+                return whole(taken), names
+            return whole(columns), tuple(name for name in names if name in watched.read) or names
         except Exception as error:  # noqa: BLE001 (the program's own, whatever it is)
             errors.append(error)
     if (

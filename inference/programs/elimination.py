@@ -118,23 +118,40 @@ class LocalTerms:
     def of(
         cls, trace: Any, log_probs: dict[str, Tensor], log_prior: Tensor, prior: SummedPrior
     ) -> LocalTerms:
-        """Terms with the scales of the trace; ``prior`` says which sites it sums over.
+        r"""Terms with the scales of the trace; ``prior`` says which sites it sums over.
+
+        With one scale s of the latents, of the rows or apart from them, and others of data, a
+        factor of the rows is :math:`\log f^{s_x / s}`, and their log-marginal counts s times.
 
         Raises:
-            ValueError: for sites that are summed over together and have several scales.
+            ValueError: for latents of several scales that are summed over together.
         """
         scales: list[float] = []
         apart = prior.apart & log_probs.keys()
+        scaled = dict(log_probs)
         for names in (log_probs.keys() - apart, apart):
-            by_site = {
-                name: float(trace.nodes[name]["scale"]) for name in log_probs if name in names
+            nodes = {name: trace.nodes[name] for name in log_probs if name in names}
+            by_site = {name: node["scale"] for name, node in nodes.items()}
+            if not any(isinstance(scale, Tensor) for scale in by_site.values()) and (
+                len(set(by_site.values())) < 2
+            ):
+                scales.append(float(next(iter(by_site.values()), 1.0)))
+                continue
+            of_latents = {
+                name: torch.as_tensor(scale)
+                for name, scale in by_site.items()
+                if not nodes[name]["is_observed"]
             }
-            if len(set(by_site.values())) > 1:
+            values = {float(scale) for scale in of_latents.values() if scale.numel() == 1}
+            if len(values) > 1 or any(scale.numel() > 1 for scale in of_latents.values()):
+                shown = {name: scale.tolist() for name, scale in of_latents.items()}
                 raise ValueError(
-                    f"sites whose latents are summed out must share one scale, got {by_site}"
+                    "latents that are summed out must share one scale, one number, got"
+                    f" {shown}: give poutine.scale to what is observed, or one scale to all"
                 )
-            scales.append(next(iter(by_site.values()), 1.0))
-        return cls(trace, log_probs, log_prior, *scales)
+            scales.append(values.pop() if values else 1.0)
+            scaled |= {name: log_probs[name] * (by_site[name] / scales[-1]) for name in by_site}
+        return cls(trace, scaled, log_prior, *scales)
 
 
 @dataclass
@@ -469,6 +486,9 @@ def mixture_of(factors: Factors, observed: str) -> FiniteMixture | None:
         return None
     response = factors.trace.nodes[observed]["fn"]
     if not isinstance(response, ItemResponse):
+        return None
+    scale = factors.trace.nodes[observed]["scale"]
+    if isinstance(scale, Tensor) or scale != 1.0:
         return None
     if factors.trace.nodes[observed]["mask"] is not None or any(
         ordinal != factors.target for ordinal in factors.ordinals.values()

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
+from pyro.poutine.subsample_messenger import SubsampleMessenger
+from torch.distributions import constraints, transform_to
 
 
 class _Turn:
@@ -26,6 +28,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.store: Any = None  # state of the caller's parameter store, while it is put aside
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.renew)
 
@@ -45,17 +48,34 @@ def isolated(seed: int | None = None) -> Iterator[None]:
     """
     store = pyro.get_param_store()
     with _TURN.lock:
-        with torch.random.fork_rng(devices=[]), store.scope():
-            if seed is not None:
-                seeded = torch if torch.cuda.is_available() else torch.default_generator
-                # torch's own formats the stack for every kind of accelerator, which takes a
-                # millisecond
-                seeded.manual_seed(int(seed))
-            yield
+        outermost = _TURN.store is None
+        _TURN.store = store.get_state() if outermost else _TURN.store
+        try:
+            with torch.random.fork_rng(devices=[]), store.scope():
+                if seed is not None:
+                    seeded = torch if torch.cuda.is_available() else torch.default_generator
+                    # torch's own formats the stack for every kind of accelerator, which takes a
+                    # millisecond
+                    seeded.manual_seed(int(seed))
+                yield
+        finally:
+            _TURN.store = None if outermost else _TURN.store
         for name in store.keys():  # noqa: SIM118 (a store is no dict)
             # the scope took away the marks by which an optimiser that is at work finds its
             # parameters
             store[name]
+
+
+def stored_parameter(name: str) -> tuple[torch.Tensor, constraints.Constraint] | None:
+    """Value and constraint of a parameter in Pyro's store: the caller's, else the one inside."""
+    inside = pyro.get_param_store()
+    states = [(inside._params, inside._constraints)]
+    if _TURN.store is not None:
+        states.insert(0, (_TURN.store["params"], _TURN.store["constraints"]))
+    for params, bounds in states:
+        if name in params:
+            return transform_to(bounds[name])(params[name].detach()), bounds[name]
+    return None
 
 
 @contextmanager
@@ -90,6 +110,34 @@ def in_dtype(dtype: torch.dtype) -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(before)
+
+
+@contextmanager
+def whole_plates(drawn: dict[str, tuple[int, int]]) -> Iterator[None]:
+    """Run with all rows of plates that would draw some of them at random.
+
+    Args:
+        drawn: filled with the rows that each of them would draw, and with its size.
+    """
+    plain = SubsampleMessenger._subsample
+
+    def whole(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        subsample: Any = None,
+        *others: Any,
+    ) -> Any:
+        if size is not None and subsample is None and subsample_size not in (None, size):
+            drawn[name], subsample_size = (int(subsample_size or 0), int(size)), None
+        return plain(name, size, subsample_size, subsample, *others)
+
+    with _TURN.lock:
+        SubsampleMessenger._subsample = staticmethod(whole)  # type: ignore[assignment, method-assign]
+        try:
+            yield
+        finally:
+            SubsampleMessenger._subsample = staticmethod(plain)  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from inference.programs.elimination import (
     summed_prior,
 )
 from inference.programs.global_state import isolated, quiet
+from inference.programs.parameters import Flat
 from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
 from inference.programs.sites import (
     Site,
@@ -54,6 +55,7 @@ from inference.programs.sites import (
     sample_nodes,
     sites_of,
     unchanging_distributions,
+    unread_imputations,
 )
 from inference.programs.wrap import (
     crossed_plates,
@@ -62,7 +64,7 @@ from inference.programs.wrap import (
     other_density,
     prepared,
 )
-from ppl_models.data.tables import checks_data, floating_dtype
+from ppl_models.data.tables import checks_data, first_tensor, floating_dtype
 
 Params = dict[str, Tensor]
 T = TypeVar("T")
@@ -161,7 +163,11 @@ class Program:
         return model
 
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
-        self.sites, self.row_plates = sites_of(trace, lines, self.args)
+        unread: frozenset[str] = frozenset()
+        if not self.is_own:
+            with isolated(0), torch.no_grad():
+                unread = unread_imputations(self.model, self.args, trace)
+        self.sites, self.row_plates = sites_of(trace, lines, self.args, unread)
         nodes = sample_nodes(trace)
         self.max_plate_nesting = max(
             (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized),
@@ -185,6 +191,37 @@ class Program:
             for name in self.names("latent")
             if not self.row_plates or self.row_plates & set(self.site(name).plates)
         )
+
+    @property
+    def drawn(self) -> dict[str, tuple[int, int]]:
+        """Rows that each plate would draw at random, and its size, where it takes all of them."""
+        return dict(getattr(self.model, "drawn", {}))
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows: the size of their plate.
+
+        Of a loop over a plate that all latents and data stand in, its length. Of several plates
+        over rows the one that the data are as long as, else the outermost; without any, the length
+        of the data, or 1.
+        """
+        nodes = {} if self.first_trace is None else sample_nodes(self.first_trace)
+        stacks = [
+            nodes[site.name]["cond_indep_stack"]
+            for site in self.sites
+            if site.kind in ("latent", "local", "observed") and nodes
+        ]
+        loops = [{f.name: f.size for f in stack if not f.vectorized} for stack in stacks]
+        for name, size in (loops or [{}])[0].items():
+            if all(name in loop for loop in loops):
+                return int(size)
+        plates = {f.name: f for stack in stacks for f in stack if f.name in self.row_plates}
+        shared = [f for f in plates.values() if all(f in stack for stack in stacks)]
+        frames = sorted(shared or plates.values(), key=lambda f: f.dim)
+        sizes = [f.size for f in frames if f.size > 1]
+        table: Any = first_tensor(self.args[0]) if self.args else None
+        length = len(table) if getattr(table, "ndim", 0) else 1
+        return length if length in sizes or not sizes else int(sizes[0])
 
     def site(self, name: str) -> Site:
         """Sample site of that name."""
@@ -410,6 +447,11 @@ class Program:
         """Context without Pyro's checks: a user's data were checked once, before the work."""
         return nullcontext() if self.is_own else pyro.validation_enabled(False)
 
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        """Dtype in which factors are multiplied: of the data, whatever a constant factor has."""
+        return floating_dtype(self.args)
+
     def _log_probs(self, trace: Any, *kinds: str, but: Collection[str] = ()) -> list[Tensor]:
         """Log-densities of the sites of these kinds, scaled and masked."""
         nodes = [
@@ -483,6 +525,7 @@ class Program:
                 log_prob = torch.zeros(())
                 if site.name != unread:
                     log_prob = node["fn"].log_prob(node["value"])
+                    log_prob = log_prob if self.is_own else log_prob.to(self._dtype)
                 log_probs[site.name] = (
                     log_prob
                     if node["mask"] is None or site.kind == "latent"
@@ -640,6 +683,37 @@ class Program:
         """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""
         held = [self.site(name).support.check(value) for name, value in params.items()]
         return torch.stack([flags.reshape(len(flags), -1).all(-1) for flags in held]).all(0)
+
+    def centre(self, params: Params) -> Params:
+        """Unconstrained point from which parameters start: zero, or where the program says so.
+
+        Args:
+            params: (R, ...), for shapes and dtype.
+        """
+        free = {name: torch.zeros_like(value) for name, value in self.unconstrained(params).items()}
+        for name, start in self.starts.items():
+            if name in params:
+                free_start = self.unconstrained({name: start.to(params[name])})[name]
+                free[name] = free_start.expand(free[name].shape).clone()
+        return free
+
+    @cached_property
+    def starts(self) -> Params:
+        """Values at which the program starts its parameters without a prior."""
+        nodes = {} if self.first_trace is None else sample_nodes(self.first_trace)
+        return {name: n["fn"].start for name, n in nodes.items() if isinstance(n["fn"], Flat)}
+
+    def refuse_flat(self, caller: str) -> None:
+        """Refuse draws from a prior that some parameter does not have.
+
+        Raises:
+            ValueError: naming it.
+        """
+        for name in self.starts:
+            raise ValueError(
+                f"{caller}: parameters with a prior to draw from were expected, and {name!r} is a"
+                f" pyro.param statement, which has none: write pyro.sample({name!r}, ...)"
+            )
 
     def draw_prior(self, num_draws: int, seed: int, local: bool = False) -> Params:
         r"""Draw parameters from the prior, (num_draws, \*shape), and local latents if asked."""

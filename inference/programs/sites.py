@@ -82,6 +82,41 @@ def _records(node: Any) -> bool:
     return is_hidden or not (node["is_observed"] or bool(torch.as_tensor(fn.log_density).any()))
 
 
+def _log_prob(node: Any) -> torch.Tensor:
+    value: torch.Tensor = node["fn"].log_prob(node["value"])
+    return value
+
+
+def unread_imputations(
+    model: Callable[..., Any], args: tuple[Any, ...], trace: Any
+) -> frozenset[str]:
+    """Continuous sites of the entries that ``obs_mask`` hides, which nothing else reads.
+
+    They integrate to one, so that the hidden entries leave the likelihood, as missing ones do.
+
+    Args:
+        model: the program; args: what it is called with; trace: of a run.
+    """
+    nodes = {name: node for name, node in sample_nodes(trace).items() if not _records(node)}
+    hidden = [
+        name
+        for name, node in nodes.items()
+        if name.endswith("_unobserved")
+        and name.removesuffix("_unobserved") + "_observed" in nodes
+        and not node["is_observed"]
+        and not node["fn"].support.is_discrete
+    ]
+    drawn = {name: node["value"] for name, node in nodes.items() if not node["is_observed"]}
+    unread = set()
+    for name in hidden:
+        moved = drawn | {name: nodes[name]["fn"].sample()}
+        again = poutine.trace(poutine.condition(model, moved)).get_trace(*args).nodes
+        pairs = [(node, again[n]) for n, node in nodes.items() if n != name]
+        if all(torch.equal(_log_prob(before), _log_prob(after)) for before, after in pairs):
+            unread.add(name)
+    return frozenset(unread)
+
+
 def latents_before(sites: Iterable[Site], parameters: Collection[str] = ()) -> set[str]:
     """Discrete latents that a parameter, or a factor outside the plates over rows, may depend on.
 
@@ -173,15 +208,20 @@ def enumerating(model: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sites_of(
-    trace: Any, lines: dict[str, str], args: tuple[Any, ...]
+    trace: Any, lines: dict[str, str], args: tuple[Any, ...], unread: Collection[str] = ()
 ) -> tuple[tuple[Site, ...], frozenset[str]]:
     """Sites that add to a program's density, in its order, and its plates over rows.
 
     Args:
         trace: of a run; lines: where each site stands in the user's file.
         args: what the program was called with.
+        unread: names of sites that integrate to one, see :func:`unread_imputations`.
     """
-    nodes = {name: node for name, node in sample_nodes(trace).items() if not _records(node)}
+    nodes = {
+        name: node
+        for name, node in sample_nodes(trace).items()
+        if not _records(node) and name not in unread
+    }
     plates = {
         name: tuple(f.name for f in node["cond_indep_stack"] if f.vectorized)
         for name, node in nodes.items()

@@ -29,42 +29,25 @@ def check_program(program: Program) -> None:
         program: with all its data.
 
     Raises:
-        ValueError: for ``pyro.param`` sites, plates that draw a part of the rows, a program without
-            parameters or without anything observed, sites of many values outside any plate, and
-            data outside the support of their distribution or whose density is not a number.
+        ValueError: for a program without latents or parameters, or without anything observed,
+            sites of many values outside any plate, and data outside the support of their
+            distribution or whose density is not a number.
     """
     trace = program.first_trace
     if trace is None:
         return
     lines = {site.name: f" ({site.line})" if site.line else "" for site in program.sites}
-    for name, node in trace.nodes.items():
-        if node["type"] == "param":
-            raise ValueError(
-                f"pyro.param site {name!r}: parameters were expected as sample sites with a prior,"
-                f" which the engines find by themselves; write pyro.sample({name!r},"
-                " dist.Normal(0.0, 10.0)) or a distribution with the support it needs (Gamma, Beta,"
-                " Dirichlet)"
-            )
-        if (
-            type(node.get("fn")).__name__ == "_Subsample"
-            and node["value"] is not None
-            and len(node["value"]) < node["fn"].size
-        ):
-            raise ValueError(
-                f"plate {name!r} draws {len(node['value'])} of {node['fn'].size} rows at every run,"
-                " and the engines need the same rows each time: leave subsample_size out"
-            )
     observed = [site for site in program.sites if site.kind == "observed"]
     if not observed:
         raise ValueError(
             "the program observes nothing: give the site of the data obs=..., as in"
             " pyro.sample('y', dist.Normal(mean, 1.0), obs=data)"
         )
-    if not program.names("parameter") and not program.names("local"):
+    if not any(program.names(kind) for kind in ("parameter", "latent", "local")):
         raise ValueError(
-            "the program has no parameters: nothing is left to estimate. Parameters are continuous"
-            " sample sites outside the plate over rows, such as pyro.sample('mean',"
-            " dist.Normal(0.0, 10.0))"
+            "the program has no parameters and no latents: nothing is left to estimate. Parameters"
+            " are continuous sample sites outside the plate over rows, such as"
+            " pyro.sample('mean', dist.Normal(0.0, 10.0))"
         )
     for site in program.sites:
         node = trace.nodes[site.name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,20 +15,35 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from inference.programs.global_state import in_dtype
+from inference.programs.global_state import in_dtype, whole_plates
+from inference.programs.parameters import ParameterSites
 from ppl_models.data.tables import checks_data, floating_dtype
+from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
 
+MOST_BITS = 16  # of one vector whose values are summed over
 CHOICES = (
     "Boolean value of Tensor",
     "converted to Scalar",
     "converted to Python scalars",
     "only integer tensors of a single element",
     "can be converted to an index",
+    "Index tensor must have",  # of gather, which does not broadcast
 )
+SHAPES = ("shape", "size of tensor", "broadcast", "dimension", "expand")
+TRAINING = {  # layers whose density of a row changes from run to run while they train
+    "dropout": "dropout",
+    "feature_dropout": "dropout",
+    "alpha_dropout": "dropout",
+    "feature_alpha_dropout": "dropout",
+    "dropout1d": "dropout",
+    "dropout2d": "dropout",
+    "dropout3d": "dropout",
+    "batch_norm": "batch normalisation",
+}
 CLASHES = (
     "same dtype",
     "expected scalar type",
@@ -64,6 +81,23 @@ class _MissingEntries(Messenger):
         msg["mask"] = whole if msg["mask"] is None else whole & msg["mask"]
 
 
+class _JointBits(Messenger):
+    """Make vectors of latent bits, ``Bernoulli(p).to_event(1)``, one latent of all their values.
+
+    Pyro enumerates no dims of an event.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        if msg["is_observed"] or getattr(fn, "reinterpreted_batch_ndims", 0) != 1:
+            return
+        if (
+            isinstance(fn.base_dist, torch.distributions.Bernoulli)
+            and fn.event_shape[0] <= MOST_BITS
+        ):
+            msg["fn"] = BinaryVector(fn.base_dist.logits)
+
+
 def _inside(fn: Any, like: Tensor) -> Tensor:
     """Some value of the distribution's support, for a site of which nothing is seen."""
     for number in (0.0, 1.0, 0.5):
@@ -85,10 +119,22 @@ class _Widening(TorchFunctionMode):
 
     Without that a matrix product of two dtypes is an error, and a float32 vector times a float64
     number is a float32 vector.
+
+    Args:
+        replaced: values of parameters of networks, by the id of the network's own, which are used
+            in their place.
     """
+
+    def __init__(self, replaced: dict[int, Tensor]) -> None:
+        super().__init__()
+        self.replaced = replaced
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        _refuse_training(func, args, kwargs)
+        if self.replaced:
+            args = [self._put(value) for value in args]
+            kwargs = {key: self._put(value) for key, value in kwargs.items()}
         dtype = torch.get_default_dtype()
         if func is Tensor.float:
             return args[0].to(dtype)
@@ -101,6 +147,11 @@ class _Widening(TorchFunctionMode):
             *(_widened(value, dtype) for value in args),
             **{key: _widened(value, dtype) for key, value in kwargs.items()},
         )
+
+    def _put(self, value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(self._put(part) for part in value)
+        return self.replaced.get(id(value), value) if isinstance(value, nn.Parameter) else value
 
 
 def _widened(value: Any, dtype: torch.dtype) -> Any:
@@ -123,19 +174,32 @@ class _Watching(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        _refuse_training(func, args, kwargs)
         if not self.found:
             dtype = torch.get_default_dtype()
             self.found = func is Tensor.float and dtype is torch.float64
             for value in (
                 (*args, *kwargs.values()) if kwargs else args
             ):  # thousands of steps call this a hundred thousand times
-                if (
+                if isinstance(value, nn.Parameter) or (
                     isinstance(value, Tensor)
                     and value.dtype is not dtype
                     and _widened(value, dtype) is not value
                 ):
                     self.found = True
         return func(*args, **kwargs)
+
+
+def _refuse_training(func: Any, args: Any, kwargs: Any) -> None:
+    """Refuse layers that draw at random, or look at all rows together, while a network trains."""
+    layer = TRAINING.get(getattr(func, "__name__", ""))
+    if layer is not None and (
+        kwargs.get("training") is True or (len(args) == 3 and args[2] is True)
+    ):
+        raise ValueError(
+            f"a network with {layer} is in training mode, in which the density of a row is not the"
+            " same at every run: call its eval() before the fit"
+        )
 
 
 def _clash(error: Exception) -> bool:
@@ -155,11 +219,24 @@ class Prepared:
         self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False
     ) -> None:
         self.model, self.dtype, self.widen = model, dtype, widen
+        self.weights: dict[str, nn.Parameter] = {}  # of networks, by the name of their site
+        self.drawn: dict[str, tuple[int, int]] = {}  # plates that draw rows: how many, of how many
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
-        with in_dtype(dtype), _MissingEntries(), _Widening() if self.widen else nullcontext():
-            return self.model(*args)
+        replaced: dict[int, Tensor] = {}
+        sites = ParameterSites(replaced)
+        with (
+            in_dtype(dtype),
+            _MissingEntries(),
+            sites,
+            _JointBits(),
+            whole_plates(self.drawn),
+            _Widening(replaced) if self.widen else nullcontext(),
+        ):
+            out = self.model(*args)
+        self.weights = sites.weights
+        return out
 
 
 class SourceLines(Messenger):
@@ -176,8 +253,11 @@ class SourceLines(Messenger):
         self.of.setdefault(msg["name"], _line_of_user())
 
 
-LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (pyro, torch)) + (
+LIBRARIES = (
+    *(str(Path(module.__file__ or "").parent) for module in (pyro, torch)),
     str(Path(__file__).parent),
+    contextlib.__file__,
+    functools.__file__,
 )
 
 
@@ -224,17 +304,26 @@ def not_at_once(latents: str, error: BaseException) -> str:
     Args:
         latents: their names; error: what it raised.
     """
-    chooses = any(words in str(error) for words in CHOICES)
-    remedy = (
-        ": choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if, while, int() "
-        "or .item()"
-        if chooses
-        else ", so that shapes must broadcast from the right"
+    place = (
+        "Summing latents out, their values stand in a dim of their own on the left of the plates"
     )
+    if any(words in str(error) for words in CHOICES):
+        remedy = (
+            f"{place}: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if,"
+            " while, int(), .item() or gather"
+        )
+    elif "enumerate_support" in str(error):
+        remedy = (
+            "Which values one of them has depends on another: give it one set of values, such as a"
+            " Categorical over 0, ..., M with logits of -inf for those it cannot have"
+        )
+    elif any(words in str(error).lower() for words in SHAPES):
+        remedy = f"{place}, so that shapes must broadcast from the right"
+    else:
+        remedy = place
     return (
         f"the program runs, but not with all values of {latents} at once, at "
-        f"{line_of_error(error)}: {first_line(error)}. Summing latents out, their values stand in "
-        f"a dim of their own on the left of the plates{remedy}"
+        f"{line_of_error(error)}: {first_line(error)}. {remedy}"
     )
 
 
@@ -296,30 +385,60 @@ def first_run(
         try:
             with nullcontext() if model.widen else watching:
                 first_trace = trace(model)
+        except (RuntimeError, ValueError) as error:
+            if not watching.found:
+                raise ValueError(_in_words(error)) from error
+        else:
             if not watching.found:
                 return model, first_trace, lines.of
-        except RuntimeError as error:
-            if not watching.found:
-                if not _clash(error):
-                    raise ValueError(
-                        f"the program at {line_of_error(error)}: {first_line(error)}"
-                    ) from error
-                raise ValueError(
-                    f"the program at {line_of_error(error)}: {first_line(error)}; its constants"
-                    " have more digits than its data, so convert one to the dtype of the other"
-                ) from error
-        except ValueError as error:
-            if "to satisfy the constraint" not in str(error):
-                raise
-            remedy = (
-                ": a covariate that is missing must be filled in before the fit, or given a"
-                " distribution of"
-                " its own"
-                if "nan" in str(error)
-                else ""
-            )
-            raise ValueError(
-                f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
-            ) from error
         model = Prepared(model.model, model.dtype, widen=True)
-        return model, trace(model), lines.of
+        try:
+            first_trace = trace(model)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(_in_words(error)) from error
+        _refuse_fixed_weights(first_trace, model.weights)
+        return model, first_trace, lines.of
+
+
+def _in_words(error: Exception) -> str:
+    """What a program raised, with its line, and without the shapes that Pyro lists below."""
+    if isinstance(error, ValueError) and "to satisfy the constraint" not in str(error):
+        return re.split(r"\n\s*Trace Shapes:", str(error))[0].rstrip()
+    remedy = ""
+    if isinstance(error, ValueError) and "nan" in str(error):
+        remedy = (
+            ": a covariate that is missing must be filled in before the fit, or given a"
+            " distribution of its own"
+        )
+    elif _clash(error):
+        remedy = (
+            "; its constants have more digits than its data, so convert one to the dtype of the"
+            " other"
+        )
+    return f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
+
+
+def _refuse_fixed_weights(trace: Any, weights: dict[str, nn.Parameter]) -> None:
+    """Refuse a network that reads its own weights past the values of their sites.
+
+    The density of a run then depends on the network's own tensors, which its gradient shows.
+    """
+    if not weights or not torch.is_grad_enabled():
+        return
+    nodes = [node for node in trace.nodes.values() if node["type"] == "sample"]
+    try:
+        terms = [node["fn"].log_prob(node["value"]).sum() for node in nodes]
+    except ValueError:  # data outside a support, which is refused with its site
+        return
+    total = sum(terms, torch.zeros(()))
+    if not total.requires_grad:
+        return
+    slopes = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+    for name, slope in zip(weights, slopes, strict=True):
+        if slope is not None:
+            raise ValueError(
+                f"network parameter {name!r}: layers whose weights PyTorch's own functions read"
+                " were expected, and this one is read past them (by a compiled script, or an"
+                " autograd.Function), so that it cannot be estimated: write the layer with torch"
+                " functions"
+            )

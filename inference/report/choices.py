@@ -73,7 +73,7 @@ def _chosen(record: Selection) -> str:
 
 
 def _on_size(record: Selection) -> Finding:
-    doubts = list(record.sentences)
+    doubts = [] if record.rise is not None else list(record.sentences)
     steps = ["Choose the number by EBIC as well."] if doubts else []
     ends = {record.sizes[-1]: "largest", record.sizes[0]: "smallest"}
     if len(record.sizes) == 1:
@@ -123,6 +123,8 @@ def _on_fits(record: Selection) -> Finding | None:
         return finding("size.fits.restless")
     missed = record.table.get("optimum_missed", {})
     names = [str(size) for size, is_missed in missed.items() if is_missed]
+    if not names and record.rise is not None:
+        return finding("size.fits.risen", words=" ".join(record.sentences))
     return finding("size.fits.missed" if names else "size.fits.fine", missed=listed(names))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import Names, as_fitted, sample_of, with_names
-from inference.fitting.repr import has_sequences, rows_in_words
+from inference.fitting.repr import columns_in_words, has_sequences, rows_in_words
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
@@ -118,7 +118,9 @@ def _what(subject: Subject) -> Iterator[Part]:
     )
     if words:
         yield Paragraph(words)
-    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.")
+    taken = columns_in_words(fit)
+    columns = f" Columns are taken as follows: {taken}." if taken else ""
+    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
         yield Paragraph(say("fit.sample_note", read=read, num_sampled=subject.num_sampled))

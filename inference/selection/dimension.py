@@ -32,13 +32,19 @@ from inference.base.drawing import Answer, draw
 from inference.base.frames import pd
 from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
-from inference.base.structure import Method, check_rank, num_possible_free, singular_values
+from inference.base.structure import (
+    Method,
+    Problem,
+    check_rank,
+    num_possible_free,
+    singular_values,
+)
 from inference.engines.em import EM
-from inference.fitting.fit import fit
-from inference.fitting.problem import problem_of
+from inference.fitting.fit import SharedSearch, fit_problem
+from inference.fitting.problem import model_of_data, problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
-from inference.selection.growing import grow_again
+from inference.selection.growing import Climb, grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.selection.order_selection.counting import has_rule
 from inference.selection.order_selection.result import HowMany
@@ -46,7 +52,7 @@ from inference.selection.order_selection.select_components import check_tables, 
 from inference.selection.sparsity import ebic, polish
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
-from ppl_models.data.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import counted, shown_settings
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -56,31 +62,42 @@ class Study:
     """Grid of models, data and settings that a criterion compares.
 
     Args:
-        sizes: the grid, rising; models: one a size.
-        data: as the user gave it; checked: as tensors, by the first model.
+        sizes: the grid, rising; models: one a size; problems: each model with the data, checked.
+        data: as the user gave it.
         method, num_restarts, seed: of every fit.
         progress: whether to show a bar.
-        kept: the fits to all rows, once some criterion has asked for them.
+        climb: the fits so far, and their searches.
         below: sizes that stay below a smaller one's log-likelihood.
     """
 
     sizes: tuple[Any, ...]
     models: tuple[Any, ...]
+    problems: tuple[Problem, ...]
     data: Any
-    checked: Any
     method: Method | None
     num_restarts: int | None
     seed: int
     progress: bool
-    kept: list[Fit] = field(default_factory=list, repr=False)
+    climb: Climb = field(default_factory=Climb, repr=False)
     below: list[Any] = field(default_factory=list, repr=False)
 
+    @property
+    def checked(self) -> Any:
+        """The data as tensors, by the first model."""
+        return self.problems[0].data
+
     def fit(self, model: Any, data: Any) -> Fit:
+        """A fit of one of the models to other data, polished where the model is penalised."""
+        return self.fitted(problem_of(model, data, self.seed), data)
+
+    def fitted(self, problem: Problem, data: Any, shared: SharedSearch | None = None) -> Fit:
         """A fit for one size, polished where the model is penalised."""
         with quiet(StartsWarning):  # of sizes under comparison; it stays in the fit's own list
-            result = fit(model, data, self.method, num_restarts=self.num_restarts, seed=self.seed)
+            result = fit_problem(
+                problem, self.method, num_restarts=self.num_restarts, shared=shared
+            )
         # none, or one that the fit chose itself
-        if not any(layer.penalty for layer in structure_of(model).layers):
+        if not any(layer.penalty for layer in problem.structure.layers):
             return result
         polished = polish(result, data)
         return replace(polished, seconds=result.seconds + polished.seconds)
@@ -102,15 +119,16 @@ class Study:
         for size, model in zip(self.sizes, self.models, strict=True):
             try:
                 with quiet():
-                    check_rank(structure_of(model), problem_of(model, data, self.seed))
-                kept.append((size, model))
+                    problem = problem_of(model, data, self.seed)
+                    check_rank(structure_of(model), problem)
+                kept.append((size, model, problem))
             except ValueError as error:
                 reason = str(error)
         if not kept:
             raise ValueError(
                 f"{rows}: rows to which some size can be fitted were expected: {reason}"
             )
-        sizes, models = zip(*kept, strict=True)
+        sizes, models, problems = zip(*kept, strict=True)
         if len(kept) < len(self.sizes):
             left_out = ", ".join(str(size) for size in self.sizes if size not in sizes)
             warnings.warn(
@@ -119,33 +137,41 @@ class Study:
                 RowsWarning,
                 stacklevel=4,
             )
-        return replace(self, sizes=sizes, models=models, kept=[])
+        return replace(
+            self, sizes=sizes, models=models, problems=problems, data=data, climb=Climb(), below=[]
+        )
 
     def num_possible(self, fits: Sequence[Fit]) -> list[int]:
         """Parameters each model of the grid leaves free, its graph not yet chosen."""
-        pairs = zip(self.models, fits, strict=True)
+        pairs = zip(self.models, fits, strict=False)
         return [
             num_possible_free(structure_of(model), own.params) or own.num_parameters
             for model, own in pairs
         ]
 
-    def fits(self, data: Any) -> list[Fit]:
-        """One fit a size; those to all rows are made once.
+    def fits(self, score: Callable[[Sequence[Fit]], list[float]] | None = None) -> list[Fit]:
+        """Fits of the sizes from the smallest up; those made for another criterion are kept.
 
-        A size below a smaller one is fitted again from that one, and from more starts.
+        Where starts are searched for (no engine and no number of starts is named), the search for a
+        size begins at the fit of one component less (:mod:`inference.selection.growing`). A size
+        below a smaller one is fitted again from that one, and from more starts.
+
+        Args:
+            score: smaller is better, a value a fit that falls with its log-likelihood alone: then
+                sizes are not fitted once the score has risen, and searched fully only where they
+                may be best. None to fit all sizes, each by a full search.
         """
-        if data is self.data and self.kept:
-            return self.kept
-        out: list[Fit] = []
-        with RichProgress("select", len(self.sizes)) if self.progress else NoProgress() as bar:
-            for model in self.models:
-                out.append(self.fit(model, data))
-                bar.update(len(out), objective=out[-1].objective, active=len(self.sizes) - len(out))
-        out, below = grow_again(self.sizes, out, data, self.seed)
-        if data is self.data:
-            self.kept.extend(out)
-        self.below.extend(self.sizes[i] for i in below if self.sizes[i] not in self.below)
-        return out
+        climb, total, before = self.climb, len(self.sizes), list(self.climb.fits)
+        with RichProgress("select", total) if self.progress else NoProgress() as bar:
+            while (place := climb.place(total, score)) is not None:
+                shared = climb.search(place, is_full=score is None)
+                climb.take_in(place, self.fitted(self.problems[place], self.data, shared))
+                done = len(climb.fits)
+                bar.update(done, objective=climb.fits[place].objective, active=total - done)
+        if climb.fits != before:
+            climb.fits, below = grow_again(self.sizes, climb.fits, self.data, self.seed)
+            self.below[:] = [self.sizes[i] for i in below]
+        return list(climb.fits)
 
 
 class Criterion(Protocol):
@@ -164,10 +190,11 @@ class Selection(Answer):
         chosen: the size, an element of the grid.
         criterion: the rule.
         sizes: the grid.
-        columns: figures by name, one a size.
+        columns: figures by name, one a size, NaN for sizes that were not tried.
         score: the column that decided; larger: whether large is good, None where the rule is
             another.
-        fits: the fits, in the order of the grid; () where none was needed.
+        fits: the fits, in the order of the grid; () where none was needed, fewer than sizes where
+            the criterion had risen so far that the others were not tried.
         study: what was asked; :meth:`by` asks it again.
         answer: of :func:`inference.selection.select_components`, with its verdict in words; None
             for other criteria.
@@ -196,6 +223,14 @@ class Selection(Answer):
         """Answer of the rule, or a caution, in sentences."""
         if self.answer is not None:
             return self.answer.sentences
+        if self.rise is not None:
+            last, first = self.sizes[len(self.fits) - 1], self.sizes[len(self.fits)]
+            end = "" if first == self.sizes[-1] else f" to {self.sizes[-1]}"
+            return (
+                f"Size {first}{end} was not tried: at {last}, and at the size before it, the"
+                f" {self.score.upper()} had risen above its lowest value, at {last} by"
+                f" {self.rise:,.1f}.",
+            )
         if not isinstance(self.criterion, SpectralRatio) or self.study is None:
             return ()
         depth, _ = _varying_layer(self.study)
@@ -213,11 +248,20 @@ class Selection(Answer):
         return _decide(_criterion("by", criterion), self.study)
 
     @property
+    def rise(self) -> float | None:
+        """Rise of the criterion above its lowest value at the last size tried; None if all were."""
+        if not 0 < len(self.fits) < len(self.sizes):
+            return None
+        tried = self.columns[self.score][: len(self.fits)]
+        return tried[-1] - min(tried)
+
+    @property
     def table(self) -> pd.DataFrame:
         """One line a size.
 
+        ``starts`` that were drawn for a size, and how many of them ``reached`` its best optimum;
         ``optimum_missed`` where a size stays below the log-likelihood of a smaller one, which it
-        contains.
+        contains; ``tried`` where some sizes were not, and why.
         """
         frame = pd.DataFrame(
             self.columns, index=pd.Index([str(size) for size in self.sizes], name="size")
@@ -225,6 +269,10 @@ class Selection(Answer):
         below = [] if self.study is None else self.study.below
         if below and self.fits:
             frame = frame.assign(optimum_missed=[size in below for size in self.sizes])
+        if self.rise is not None:
+            left_out = f"not tried: the criterion had risen by {self.rise:,.1f}"
+            num = len(self.fits)
+            frame = frame.assign(tried=["yes"] * num + [left_out] * (len(self.sizes) - num))
         return frame.assign(chosen=[size == self.chosen for size in self.sizes])
 
     @property
@@ -262,7 +310,7 @@ class SpectralRatio:
         depth, counts = _varying_layer(study)
         if depth:
             warnings.warn(_above_the_first(depth), EstimateWarning, stacklevel=2)
-        problem = problem_of(study.models[0], study.data, study.seed)
+        problem = study.problems[0]
         values = singular_values(problem.structure, problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
         ratios = [float(values[k - 1] / values[k].clamp(min=1e-300)) for k in counts]
@@ -272,7 +320,11 @@ class SpectralRatio:
 
 @dataclass(frozen=True)
 class InformationCriterion:
-    """The smallest EBIC, BIC or AIC; all three are in the table.
+    r"""The smallest EBIC, BIC or AIC; all three are in the table.
+
+    Each is :math:`-2 L` and a price of the size: of the fits of one size it falls with the
+    log-likelihood L alone. So sizes are tried from the smallest up until it has risen, as
+    :mod:`inference.selection.growing` says; the others are not.
 
     Args:
         name: "ebic", "bic" or "aic": the one that decides.
@@ -297,18 +349,22 @@ class InformationCriterion:
 
     def choose(self, study: Study) -> Selection:
         """Choose by the smallest value of the criterion."""
-        fits = study.fits(study.data)
-        columns = _figures(fits)
-        possible = study.num_possible(fits)
-        columns["ebic"] = [
-            ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)
-        ]
-        columns["bic"] = [ebic(result, 0.0) for result in fits]
-        columns["aic"] = [
-            value - result.price + 2 * result.num_parameters
-            for value, result in zip(columns["bic"], fits, strict=True)
-        ]
+        fits = study.fits(lambda fits: self._values(study, fits)[self.name])
+        columns = _figures(fits) | self._values(study, fits)
         return _best_of(self, study, columns, self.name, larger=False, fits=fits)
+
+    def _values(self, study: Study, fits: Sequence[Fit]) -> dict[str, list[float]]:
+        """The three criteria of every fit."""
+        possible = study.num_possible(fits)
+        bic = [ebic(result, 0.0) for result in fits]
+        return {
+            "ebic": [ebic(result, self.gamma, p) for result, p in zip(fits, possible, strict=True)],
+            "bic": bic,
+            "aic": [
+                value - result.price + 2 * result.num_parameters
+                for value, result in zip(bic, fits, strict=True)
+            ],
+        }
 
 
 RATIOS = ("ratio_statistic", "p_value", "replicates", "negative_ratios")
@@ -361,7 +417,7 @@ class LikelihoodRatio:
                 " estimated beside them, which no replicate has: compare by 'rule', by 'acdc', or"
                 " by held-out cells"
             )
-        fits = study.fits(study.data)
+        fits = study.fits()
         columns = _figures(fits) | {name: [math.nan] * len(fits) for name in RATIOS}
         stop = len(fits)
         for i, (small, large) in enumerate(zip(fits, fits[1:], strict=False), 1):
@@ -412,7 +468,8 @@ class HeldOut:
 
     def choose(self, study: Study) -> Selection:
         """Choose by the held-out log-likelihood."""
-        rows = len(first_tensor(study.checked))
+        checked = study.checked
+        rows = len(first_tensor(checked))
         if rows < 2:
             raise ValueError(
                 "HeldOut: at least two rows were expected, got one; cut a long sequence into"
@@ -420,12 +477,12 @@ class HeldOut:
             )
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
         cut = min(max(1, round(self.share * rows)), rows - 1)
-        kept = map_tensors(lambda x: x[order[cut:]], study.checked)
+        kept = map_tensors(lambda x: x[order[cut:]], checked)
         study = study.fitting(
             kept, f"HeldOut: the {counted(rows - cut, 'row')} of {rows} that are not held out"
         )
-        fits = study.fits(kept)
-        held = map_tensors(lambda x: x[order[:cut]], study.checked)
+        fits = study.fits()
+        held = map_tensors(lambda x: x[order[:cut]], checked)
         columns = _figures(fits)
         columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
         return _best_of(self, study, columns, "held_out", larger=True, fits=fits)
@@ -454,7 +511,7 @@ class ComponentNoise:
         """Choose by the last clear step."""
         from inference.acdc.criterion import acdc
 
-        fits = study.fits(study.data)
+        fits = study.fits()
         by_size = dict(zip(study.sizes, fits, strict=True))
         result = acdc(by_size, study.data, min_share=self.min_share, seed=study.seed)
         columns = _figures(fits)
@@ -502,7 +559,7 @@ class DistributionsAndNumbers:
             seed=study.seed,
             progress=study.progress,
         )
-        fits = tuple(answer.fits[answer.distribution, size] for size in study.sizes)
+        fits = [fit_k for (name, _), fit_k in answer.fits.items() if name == answer.distribution]
         rows_of_distribution = answer.table.loc[answer.distribution]
         columns = _figures(fits) | {
             name: rows_of_distribution[name].tolist() for name in answer.deciding
@@ -510,7 +567,7 @@ class DistributionsAndNumbers:
         chosen = min(
             study.sizes, key=lambda size: (abs(size - answer.num_components), size)
         )  # groups may be fewer than the grid's first number
-        decided = (columns, answer.score, False, fits)
+        decided = (_padded(columns, study), answer.score, False, tuple(fits))
         return Selection(chosen, self, study.sizes, *decided, answer=answer)
 
 
@@ -537,6 +594,12 @@ def select_dimension(
     progress: bool = False,
 ) -> Selection:
     """Choose the number of latents.
+
+    Where neither an engine nor a number of starts is named, the search for starts of a mixture or a
+    hidden Markov model begins at the fit of one component less. By "ebic", "bic" and "aic" sizes
+    that cannot win are then not searched fully, and larger ones not tried; see
+    :mod:`inference.selection.growing`. Criteria that do not fall with the log-likelihood alone
+    ("acdc", "held_out", "lrt") read a full search of every size.
 
     Args:
         family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k,
@@ -576,18 +639,27 @@ def select_dimension(
             )
         models = tuple(family(int(data.shape[1]), size) for size in sizes)
     else:
-        models = tuple(family(size) for size in sizes)
+        models = tuple(model_of_data(family(size), data) for size in sizes)
     for size, model in zip(sizes, models, strict=True):
         if not callable(model):
             raise ValueError(
                 f"select_dimension: family({size!r}) must return a model, got {model!r}"
             )
-    checked = problem_of(models[0], data, seed).data
-    for model in models:
-        check_rank(structure_of(model), problem_of(model, data, seed))
+    problems = _checked_once(models, data, seed)
+    for model, problem in zip(models, problems, strict=True):
+        check_rank(structure_of(model), problem)
     has_plain_rule = len(sizes) > 1 and _counts_components(models, sizes, method)
-    study = Study(sizes, models, data, checked, method, num_restarts, seed, progress)
+    study = Study(sizes, models, problems, data, method, num_restarts, seed, progress)
     return _decide(named or NAMED["rule" if has_plain_rule else "ebic"], study)
+
+
+def _checked_once(models: Sequence[Any], data: Any, seed: int) -> tuple[Problem, ...]:
+    """Problems of the models; a table is read once, and checked by each model as a tensor."""
+    first = problem_of(models[0], data, seed)
+    if not all(type(model) is type(models[0]) and checks_data(model) for model in models):
+        return (first, *(problem_of(model, data, seed) for model in models[1:]))
+    others = [problem_of(model, first.data, seed) for model in models[1:]]
+    return (first, *(replace(problem, item_names=first.item_names) for problem in others))
 
 
 def _counts_components(models: Sequence[Any], sizes: Sequence[Any], method: Method | None) -> bool:
@@ -625,7 +697,16 @@ def _best_of(
 ) -> Selection:
     values = columns[score]
     chosen = study.sizes[values.index((max if larger else min)(values))]
+    columns = _padded(columns, study)
     return Selection(chosen, criterion, study.sizes, columns, score, larger, tuple(fits))
+
+
+def _padded(columns: dict[str, list[float]], study: Study) -> dict[str, list[float]]:
+    """Figures of every size, NaN where it was not tried."""
+    return {
+        name: [*values, *[math.nan] * (len(study.sizes) - len(values))]
+        for name, values in columns.items()
+    }
 
 
 def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
@@ -639,6 +720,11 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
         name: values,
         "num_parameters": [result.num_parameters for result in fits],
         "seconds": [result.seconds for result in fits],
+        "starts": [
+            result.restarts.num_ended if num is None else num
+            for result, num in ((result, result.restarts.num_tried) for result in fits)
+        ],
+        "reached": [result.restarts.num_reached for result in fits],
     }
 
 

@@ -19,6 +19,7 @@ from inference.base.frames import pd
 from inference.base.outcome import StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.fitting.fit import fit
+from inference.fitting.problem import model_of_data
 from inference.fitting.result import Fit
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
@@ -55,7 +56,7 @@ def fit_grid(
     sizes = [int(k) for k in grid]  # type: ignore[attr-defined]
     if not sizes or len(set(sizes)) != len(sizes):
         raise ValueError(f"fit_grid: grid must hold different numbers of components, got {sizes}")
-    models = {k: factory(k) for k in sorted(sizes)}
+    models = {k: model_of_data(factory(k), data) for k in sorted(sizes)}
     with quiet():  # what is wrong with a size is said before any fit, the rest by the fits
         for model in models.values():
             checked(model, data, for_fit=True)

@@ -1,11 +1,28 @@
-"""Missed optima: a larger model whose log-likelihood is below that of one it contains."""
+r"""Growing sizes: each fitted from the one before, as long as a criterion has not risen.
+
+The first batch of the search for K components holds starts that split each component of the fit of
+K - 1 in turn, and ten of the family; replicates are not asked for
+(:class:`inference.fitting.fit.SharedSearch`). Let C be a criterion that falls with the
+log-likelihood of a fit, :math:`C = -2 L` and a price of the size, and s the largest gain in L of
+the family's starts over the splits, or of a full search over the first batch, at any size so far. A
+size is ruled out where
+
+.. math:: C(K) > \min_{K'} C(K') + 2 \max(10, 2 s),
+
+for a better optimum would have to gain twice as much as any has. The climb ends with two sizes in a
+row that are ruled out, each with sound solutions from its splits; sizes that are not ruled out are
+searched fully, by the family's own rule. A gap in the grid has no splits: sizes beyond are
+searched fully, and the climb goes on.
+
+After it, missed optima: a larger model whose log-likelihood is below that of one it contains.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,13 +31,72 @@ from inference.base.optima import rank_restarts
 from inference.base.outcome import StartsWarning
 from inference.base.structure import split_start
 from inference.engines.em import EM
-from inference.fitting.fit import fit
+from inference.fitting.fit import SharedSearch, fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
 
 SLACK = (0.01, 1e-6)  # nats, and share of the log-likelihood, that say nothing
 MORE_STARTS = 20
+CLEAR = 10.0  # a difference of a criterion that leaves no doubt (Kass and Raftery 1995)
+
+
+@dataclass(eq=False)
+class Climb:
+    """Fits of a grid from its smallest size up, and the searches that led to them.
+
+    Args:
+        fits: of the first sizes of the grid; searches: one a fit.
+    """
+
+    fits: list[Fit] = field(default_factory=list)
+    searches: list[SharedSearch] = field(default_factory=list)
+
+    @property
+    def margin(self) -> float:
+        """Rise of a criterion above its lowest value that no search is seen to make up for."""
+        gains = [shared.gain for shared in self.searches if math.isfinite(shared.gain)]
+        return 2 * max(CLEAR, 2 * max(gains, default=0.0))
+
+    def place(self, total: int, score: Callable[[Sequence[Fit]], list[float]] | None) -> int | None:
+        """Return the place of the grid to fit next, or to search fully; None at the end.
+
+        Args:
+            total: sizes of the grid.
+            score: a criterion of every fit, as above; None to search all sizes fully.
+        """
+        scores = [-math.inf] * len(self.fits) if score is None else score(self.fits)
+        limit = min(scores, default=0.0) + self.margin
+        last = list(zip(scores, self.searches, strict=True))[-2:]
+        has_risen = len(last) == 2 and all(
+            value > limit and not math.isnan(shared.gain) for value, shared in last
+        )
+        if len(self.fits) < total and not has_risen:
+            return len(self.fits)
+        left = [
+            i
+            for i, (value, shared) in enumerate(zip(scores, self.searches, strict=True))
+            if not shared.is_full and shared.state is not None and value <= limit
+        ]
+        return min(left, key=scores.__getitem__, default=None)
+
+    def search(self, place: int, is_full: bool) -> SharedSearch:
+        """Return the search for a size: a new one beyond the fits, else the old one, now full."""
+        if place < len(self.fits):
+            self.searches[place].is_full = True
+        else:
+            smaller = self.fits[place - 1].params if place else None
+            self.searches.append(SharedSearch(smaller, is_full))
+        return self.searches[place]
+
+    def take_in(self, place: int, fit_k: Fit) -> None:
+        """Take in the fit of a size, or one whose search went on."""
+        if place == len(self.fits):
+            self.fits.append(fit_k)
+            return
+        before, shared = self.fits[place], self.searches[place]
+        shared.gain = max(shared.gain, fit_k.objective - before.objective)
+        self.fits[place] = replace(fit_k, seconds=before.seconds + fit_k.seconds)
 
 
 def too_low(value: float, bound: float) -> bool:

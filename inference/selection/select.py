@@ -8,6 +8,7 @@ from typing import Any
 
 from inference.base.structure import Method
 from inference.engines.em import EM
+from inference.fitting.problem import model_of_data
 from inference.selection.dimension import NAMED, Criterion, Selection, select_dimension
 from inference.selection.order_selection.counting import candidate_of, has_rule
 from inference.selection.order_selection.result import HowMany
@@ -57,13 +58,14 @@ def select(
         seed: one seed, one answer.
         progress: show a bar on standard error.
         **settings: of :func:`select_components` (``distributions``, ``bootstrap``) or
-          :func:`saturation`
-            (``held_out``, ``bound``).
+            :func:`saturation` (``held_out``, ``bound``).
 
     Raises:
         ValueError: for an unknown criterion, settings or no grid where a criterion needs one; or as
             the function that answers.
     """
+    if is_dataclass(model) and not isinstance(model, type):
+        model = model_of_data(model, data)
     shared: dict[str, Any] = {"method": method, "seed": seed, "progress": progress}
     if criterion is None:
         criterion = _criterion(_example(model, data, grid), method)
@@ -95,7 +97,7 @@ def _example(model: Any, data: Any, grid: Sequence[Any] | None) -> Any:
         return model
     size = max(grid) if grid else EXAMPLE
     if not isinstance(model, type):
-        return model(size)
+        return model_of_data(model(size), data)
     if len(getattr(data, "shape", ())) != 2:
         raise ValueError(
             "select: a table (rows, items) was expected; give a function from a size to a model"

@@ -7,7 +7,7 @@ import csv
 import io
 import itertools
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,21 @@ MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"}
 )  # as pandas reads them
 MOST_NAMED = 12
+FEWEST_NAMED = 3  # rows that different texts can name
+CATEGORICAL = "categorical"  # of the command line
 TAB = "\t"
-SEPARATORS = {".csv": ",", ".tsv": TAB}
+SEPARATORS = {".csv": ",", ".tsv": TAB, ".txt": TAB}  # of .txt the one that its first line has
 COLUMNAR = (".parquet", ".arrow", ".feather")
 ARRAYS = (".npy", ".npz")
 ENDINGS = (*SEPARATORS, *COLUMNAR, *ARRAYS)
 BLOCK = 2**26  # bytes of a csv file, of which no line has more
 SHEETS = (".xls", ".xlsx", ".ods")
-KINDS = {",": "comma-separated text", TAB: "tab-separated text"}
+KINDS = {
+    ",": "comma-separated text",
+    TAB: "tab-separated text",
+    ";": "text separated by semicolons",
+    " ": "text separated by blanks",
+}
 FORMULA = tuple("=+-@\t\r\n")  # what a formula begins with in a spreadsheet
 QUOTE = "'"  # before what stays a text in a spreadsheet
 NPY_MAGIC, ZIP_MAGIC, PARQUET_MAGIC, ARROW_MAGIC = b"\x93NUMPY", b"PK\x03\x04", b"PAR1", b"ARROW1"
@@ -179,6 +186,260 @@ def read_texts(
         name: [_text(entry) for entry in table.column(j).to_pylist()]
         for name, j in zip(chosen, _places(file, names, chosen), strict=True)
     }
+
+
+def read_frame(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    transpose: bool = False,
+    texts: Collection[str] = (),
+    numbers: bool = False,
+) -> pd.DataFrame:
+    """Read a table as it lies in a file, with the names of its rows as the index.
+
+    Rows are named by the column ``id``, or by the first column where it has no name in the file (as
+    R's ``write.csv`` and ``write.table``, and pandas' ``to_csv``, write row names) or holds texts
+    that are all different. Columns of entries that are no numbers are texts, None where missing.
+
+    Args:
+        path: a file as :func:`read_table` takes it, or a ``.txt`` file separated by tabs, commas,
+            semicolons or blanks.
+        columns: those to read, in their order, by name or as ranges ``E1..E28`` of neighbours;
+            None for all.
+        id: the column that names the rows.
+        drop: columns, likewise, to leave out.
+        transpose: whether the rows of the file are the columns of the table.
+        texts: columns that are texts whatever they hold.
+        numbers: whether to refuse entries that are no numbers.
+
+    Raises:
+        ValueError: as :func:`read_table`; for a column that is not there, an id that is missing in
+            a row or is there twice, a second column that names every row, or a column that holds
+            numbers and texts, of which one is likely a slip.
+    """
+    import pandas as pd
+
+    table = _Named.of(path, transpose)
+    labels = table.id_column(id)
+    chosen = table.chosen(columns, drop, labels)
+    frame = pd.DataFrame({name: table.values(name, name in texts, numbers) for name in chosen})
+    return frame if labels is None else frame.set_axis(pd.Index(table.ids(labels), name=labels))
+
+
+def columns_chosen(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    transpose: bool = False,
+) -> tuple[list[str], str | None]:
+    """Columns that :func:`read_frame` would read, and the one that names the rows, if any."""
+    table = _Named.of(path, transpose, only_names=True)
+    labels = table.id_column(id)
+    return table.chosen(columns, drop, labels), labels
+
+
+@dataclass(frozen=True, eq=False)
+class _Named:
+    """Columns of a file by name, as they lie in it.
+
+    Args:
+        file: where they lie.
+        columns: arrays of numbers, or texts of one.
+        begin: lines of names before the texts; None of other files.
+        unnamed: whether the first column has no name in the file.
+    """
+
+    file: Path
+    columns: dict[str, Any]
+    begin: int | None
+    unnamed: bool
+
+    @classmethod
+    def of(cls, path: str | Path, transpose: bool, only_names: bool = False) -> _Named:
+        """Open a file; a large one without its entries, where names are all that is asked."""
+        import pyarrow as pa
+
+        file, _ = _split_key(str(path))
+        if only_names and not transpose and _ending_of(file) in (*COLUMNAR, ".npy"):
+            with suppress(Exception):  # what is wrong is said where the file is read
+                return cls(file, dict.fromkeys(_names_alone(file), np.zeros(0)), None, False)
+        if _ending_of(file) in ARRAYS or _ending_of(file) not in ENDINGS:
+            table = read_table(path)  # says what is wrong with an ending, too
+            values = table.values.T if transpose else table.values
+            numbers = tuple(str(j) for j in range(values.shape[1]))
+            own = dict(zip(numbers if transpose else table.names, values.T, strict=True))
+            return cls(file, own, None, False)
+        try:
+            _check_file(file)
+            begin = None
+            if _ending_of(file) in SEPARATORS:
+                found, _, begin = _read_lines(file)
+            else:
+                found = _arrow_table(file)
+        except Exception as error:
+            raise _in_one_line(file, error) from error
+        names = list(found.column_names)
+        if 0 in found.shape:
+            raise ValueError(_too_few(file, *found.shape))
+        unnamed = names[0] == "" and len(names) > 1
+        if unnamed:
+            names[0] = "row" if "row" not in names else "row_name"
+        columns = dict(zip(names, found.columns, strict=False))
+        if transpose:
+            labels = [_text(entry) or "" for entry in found.column(0).to_pylist()]
+            rows = zip(*(column.to_pylist() for column in found.columns[1:]), strict=True)
+            cells = [
+                pa.chunked_array([[None if cell is None else str(cell) for cell in row]])
+                for row in rows
+            ]
+            columns = {"row": pa.chunked_array([names[1:]])} | dict(
+                zip(labels, cells, strict=False)
+            )
+            names, unnamed, begin = ["row", *labels], True, 1
+        _check_names(file, tuple(names))
+        return cls(file, columns, begin, unnamed)
+
+    def entries(self, name: str) -> list[str | None]:
+        """Entries of a column as texts, None where missing."""
+        return [_text(entry) for entry in self.columns[name].to_pylist()]
+
+    def values(self, name: str, as_texts: bool, numbers: bool) -> Any:
+        """A column as numbers, or as texts where one is no number or all are to be."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray):
+            return column
+        if not as_texts:
+            try:
+                return _numbers(self.file, name, column, self.begin)
+            except EntryError:
+                if numbers:
+                    raise
+        entries = self.entries(name)
+        return entries if as_texts else _unmixed(self.file, name, entries)
+
+    def id_column(self, given: str | None) -> str | None:
+        """The column that names the rows."""
+        if given is not None:
+            _places(self.file, tuple(self.columns), (given,))
+            return given
+        first = next(iter(self.columns))
+        if self.unnamed or self._names_rows(first):
+            others = [name for name in [*self.columns][1:] if self._names_rows(name)]
+            if others and not self.unnamed:
+                raise ValueError(
+                    f"{self.file}: columns {first!r} and {others[0]!r} both name every row: say"
+                    f" which is the id (--id {first}), and leave the other out (--drop {others[0]})"
+                )
+            return first
+        return None
+
+    def _names_rows(self, name: str) -> bool:
+        """Tell whether a column holds texts that are no numbers, and a different one a row."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray) or len(column) < FEWEST_NAMED:
+            return False
+        head = [_text(entry) for entry in column.slice(0, FEWEST_NAMED).to_pylist()]
+        if any(entry is None or is_number(entry) for entry in head):
+            return False
+        entries = self.entries(name)
+        return (
+            None not in entries
+            and len(set(entries)) == len(entries)
+            and not any(is_number(entry) for entry in entries if entry is not None)
+            and not misread_numbers(entries)
+        )
+
+    def ids(self, name: str) -> list[Any]:
+        """Names of the rows; whole numbers as numbers."""
+        column = self.columns[name]
+        entries = (
+            [f"{value:g}" for value in column.tolist()]
+            if isinstance(column, np.ndarray)
+            else self.entries(name)
+        )
+        seen: set[Any] = set()
+        for row, entry in enumerate(entries):
+            if entry is None or entry in seen:
+                words = "one is missing" if entry is None else f"{entry!r} is there twice, again"
+                raise ValueError(
+                    f"{self.file}: column {name!r} names the rows, but {words} in row {row}: a name"
+                    " of its own was expected for each; name another column with --id"
+                )
+            seen.add(entry)
+        is_whole = all(entry is not None and entry.isdecimal() for entry in entries)
+        return [int(entry or 0) for entry in entries] if is_whole else entries
+
+    def chosen(
+        self, columns: Sequence[str] | None, drop: Sequence[str], labels: str | None
+    ) -> list[str]:
+        """Names of the columns asked for, ranges spelled out."""
+        names = tuple(self.columns)
+        left_out = {*self._ranges(drop), labels}
+        _places(self.file, names, self._ranges(drop))
+        if columns is None:
+            chosen = [name for name in names if name not in left_out]
+        else:
+            chosen = [name for name in self._ranges(columns) if name not in self._ranges(drop)]
+            _places(self.file, names, chosen)
+        if not chosen:
+            raise ValueError(f"{self.file}: at least one column was expected, and none is left")
+        return chosen
+
+    def _ranges(self, asked: Sequence[str]) -> list[str]:
+        names, out = list(self.columns), []
+        for name in asked:
+            first, dots, last = name.partition("..")
+            if name in names or not dots:
+                out.append(name)
+                continue
+            places = [names.index(end) for end in _known_ends(self.file, names, (first, last))]
+            if places[0] > places[1]:
+                raise ValueError(f"{self.file}: {name}: column {last!r} stands before {first!r}")
+            out += names[places[0] : places[1] + 1]
+        return out
+
+
+def _names_alone(file: Path) -> tuple[str, ...]:
+    """Names of the columns of an array or of columnar files, none of whose entries are read."""
+    if _ending_of(file) == ".npy":
+        return tuple(map(str, range(np.load(file, mmap_mode="r").shape[1])))
+    import pyarrow.dataset
+
+    form = "parquet" if _ending_of(file) == ".parquet" else "ipc"
+    schema = pyarrow.dataset.dataset(file, format=form).schema
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return tuple(name for name in schema.names if name not in index)
+
+
+def _known_ends(file: Path, names: list[str], ends: Sequence[str]) -> Sequence[str]:
+    _places(file, names, list(dict.fromkeys(ends)))
+    return ends
+
+
+def _unmixed(file: Path, name: str, entries: list[str | None]) -> list[str | None]:
+    """Texts of a column, none of which is a number.
+
+    Raises:
+        MixedError: for a column of both, or of texts that stand for numbers.
+    """
+    words = [row for row, entry in enumerate(entries) if entry is not None and not is_number(entry)]
+    if len(words) == sum(entry is not None for entry in entries):
+        return entries
+    misread = misread_numbers(dict.fromkeys(entries[row] for row in words))
+    if misread:
+        raise ValueError(f"{file}: column {name!r} holds {misread}")
+    inexact_words = next(filter(None, map(inexact_entry, filter(None, entries))), "")
+    if not words and inexact_words:
+        raise ValueError(f"{file}: column {name!r}: {inexact_words}")
+    more = f" ({len(words):,} such rows)" if len(words) > 1 else ""
+    raise ValueError(
+        f"{file}: column {name!r} holds numbers, and {entries[words[0]]!r} in row {words[0]}{more}:"
+        " leave such an entry empty if it is missing, or the column out, or say --response"
+        f" {name}={CATEGORICAL} if it holds names of categories"
+    )
 
 
 def _text(entry: Any) -> str | None:
@@ -338,12 +599,23 @@ def _text_of(file: Path) -> str:
         ) from error
 
 
+def separator_of(file: Path, text: str = "") -> str:
+    """Separator of a text file: by its ending, and of ``.txt`` by its first line."""
+    separator = SEPARATORS[file.suffix.lower()]
+    first = text.partition("\n")[0]
+    if file.suffix.lower() != ".txt" or separator in first:
+        return separator
+    return next((other for other in (",", ";", " ") if other in first), separator)
+
+
 def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """Number in the file and entries of each line that has some; strict about quotes and widths."""
-    separator, width = SEPARATORS[file.suffix.lower()], 0
+    separator, width = separator_of(file, text), 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for line in reader:
+            if width == 0 and file.suffix.lower() == ".txt" and _lacks_first(text, separator):
+                line = ["", *line]  # as R's write.table leaves it out
             width = width or len(line)
             if line and len(line) != width:
                 raise ValueError(
@@ -356,6 +628,13 @@ def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(
             f"{file}: line {reader.line_num}: {KINDS[separator]} was expected, but {error}"
         ) from error
+
+
+def _lacks_first(text: str, separator: str) -> bool:
+    """Tell whether the first line has one entry less than the second: row names have no name."""
+    lines = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 2)
+    widths = [len(line) for line in lines]
+    return len(widths) == 2 and widths[0] == widths[1] - 1
 
 
 def _read_lines(
@@ -374,7 +653,8 @@ def _read_lines(
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    separator, text = SEPARATORS[file.suffix.lower()], _text_of(file)
+    text = _text_of(file)
+    separator = separator_of(file, text)
     _, line = next(_lines(file, text), (0, []))
     if not line:
         raise ValueError(f"{file}: the file holds no line with an entry")
@@ -382,6 +662,8 @@ def _read_lines(
     if '"' in text:  # Arrow takes "1"2 for 12
         collections.deque(_lines(file, text), 0)
     places = [str(j) for j in range(len(line))]
+    if file.suffix.lower() == ".txt" and _lacks_first(text, separator):
+        text = f'""{separator}{text}'
     try:
         table = arrow_csv.read_csv(
             pa.py_buffer(text.encode()),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-LEAST_VARIANCE = 0.7  # of counts, as a share of their mean: what chance leaves of 1
 MAX_LEVELS = 50  # of a column; one with more is likely a number or an identifier
 # kinds of objects that are numbers, as pandas tells them
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
@@ -137,28 +136,6 @@ def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
         for group in groups.values()
         if len(group) > 1
     ]
-
-
-def kind_of_column(column: Any) -> str:
-    """Kind of a pandas column: "categorical", "bernoulli", "poisson" or "normal".
-
-    Texts are categories, 0 and 1 are yes or no; counts have zeros among them and, of a mixture of
-    Poisson distributions, a variance of at least their mean (ages and ratings do not); all other
-    numbers are measurements.
-
-    Raises:
-        ValueError: for texts that stand for numbers, as :func:`check_texts`.
-    """
-    if holds_texts(column):
-        check_texts(column, f"column {str(column.name)!r}")
-        return "categorical"
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    seen = values[~np.isnan(values)]
-    if np.isin(seen, (0.0, 1.0)).all():
-        return "bernoulli"
-    with np.errstate(all="ignore"):  # values beyond all bounds are refused by the model
-        whole = bool((seen == np.floor(seen)).all()) and seen.min() == 0
-        return "poisson" if whole and seen.var() >= LEAST_VARIANCE * seen.mean() else "normal"
 
 
 def _as_pandas(data: Any) -> Any:

@@ -255,6 +255,23 @@ def as_item_sequences(
     return packed, names
 
 
+def item_rows(data: Any) -> Any:
+    """The items of all steps, one table (N, J) or frame, of data as :func:`as_item_sequences`."""
+    data = as_frame(data)
+    if is_frame(data):
+        return data[[name for name in data.columns if str(name) not in PLACES]]
+    if isinstance(data, Mapping):
+        array = _of_dict(data)[0]
+        return array.reshape(-1, array.shape[-1])
+    if isinstance(data, list | tuple) and len(data) and not _are_numbers(data):
+        tables = [as_frame(part) for part in data]
+        tables = [part if is_frame(part) else _as_array(part) for part in tables]
+        if all(is_frame(part) or part.ndim == 2 for part in tables):
+            return _joined(tables)
+    array = _as_array(data)
+    return array.reshape(-1, array.shape[-1]) if array.ndim == 3 else array
+
+
 def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
     """Sequence and step numbers of every row of a checked frame, (N,) each, from 0.
 

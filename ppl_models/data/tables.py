@@ -805,15 +805,15 @@ def first_row(data: Any) -> Any:
 
 
 def first_tensor(data: Any) -> Any:
-    """First tensor of a table or dict that is no single number.
+    """First tensor of a table or nested dict that is no single number; None of an empty one.
 
     Its length is the number of rows.
     """
     if not isinstance(data, Mapping | Columns):
         return data
-    values = list(_parts(data))
+    values = [first_tensor(value) for value in _parts(data)]
     tables = [value for value in values if getattr(value, "ndim", 0)]
-    return tables[0] if tables else values[0]
+    return tables[0] if tables else values[0] if values else None
 
 
 def _parts(data: Mapping[str, Any] | Columns) -> Iterable[Any]:

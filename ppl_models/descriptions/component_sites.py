@@ -24,10 +24,8 @@ from ppl_models.parts.validation import check_number
 
 
 def check_settings(owner: str, model: Any, component: ResponseFamily | RowDistribution) -> None:
-    """Check the prior settings of a model's components; fill in ``num_items`` where it is open."""
-    if isinstance(component, ResponseFamily):
-        if model.num_items == 1 and component.own_items is not None:
-            object.__setattr__(model, "num_items", component.own_items)
+    """Check the prior settings of a model's components."""
+    if isinstance(component, ResponseFamily) and model.num_items is not None:
         component.blocks(model.num_items)
     must = "be at least 1 and finite"
     check_number(owner, "concentration", model.concentration, must, least=1)
@@ -35,7 +33,8 @@ def check_settings(owner: str, model: Any, component: ResponseFamily | RowDistri
         check_number(owner, "bound", model.bound, "be positive and finite, or None", above=0)
     share = model.variance_floor
     check_number(owner, "variance_floor", share, "lie in [0, 1)", least=0, below=1)
-    check_units(owner, model.units, model.num_items)
+    if model.num_items is not None:
+        check_units(owner, model.units, model.num_items)
 
 
 def component_dims(about: MixtureComponents, of: str = "component") -> dict[str, tuple[str, ...]]:

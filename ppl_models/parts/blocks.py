@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, column_names, is_frame, kind_of_column
-from ppl_models.parts.categorical import Categorical
-from ppl_models.parts.responses import Bernoulli, Normal, Poisson, ResponseFamily
+from ppl_models.parts.responses import ResponseFamily
 
 
 @dataclass(frozen=True)
@@ -51,50 +48,6 @@ class Blocks(ResponseFamily):
             raise ValueError("Blocks: at least one (family, num_columns) pair is needed, got none")
         pairs = tuple((family, int(columns)) for family, columns in parts)
         object.__setattr__(self, "parts", pairs)
-
-    @classmethod
-    def from_frame(cls, data: Any, families: Mapping[str, ResponseFamily] | None = None) -> Blocks:
-        """Families of the columns of a data frame, from what the columns hold.
-
-        Texts and pandas categoricals are :class:`~ppl_models.Categorical` under their names; 0 and
-        1 Bernoulli; whole numbers with zeros among them, whose variance is not far below their
-        mean, Poisson; other numbers Normal. Print the result, and say what a column is where it
-        only looks like that.
-
-        Args:
-            data: a frame of any library.
-            families: of columns that are something else, by name, such as ``{"rating":
-                Ordinal(5)}``.
-
-        Raises:
-            ValueError: for data that are no frame, names that are none of its columns, or a column
-                of too many different texts.
-        """
-        frame, given = as_frame(data), dict(families or {})
-        if not is_frame(frame):
-            raise ValueError(
-                f"Blocks.from_frame: a data frame was expected, got {type(data).__name__}; name the"
-                " families, as in Blocks((Normal(), 3), (Bernoulli(), 2))"
-            )
-        names = column_names(frame)
-        for name in given:
-            if name not in names:
-                raise ValueError(
-                    f"Blocks.from_frame: {name!r} is no column of the frame, which has"
-                    f" {', '.join(map(repr, names))}"
-                )
-        kinds = {"bernoulli": Bernoulli(), "poisson": Poisson(), "normal": Normal()}
-        parts: list[tuple[ResponseFamily, int]] = []
-        for name, column in zip(names, frame.columns, strict=True):
-            kind = "" if name in given else kind_of_column(frame[column])
-            family: ResponseFamily | None = given.get(name, kinds.get(kind))
-            if family is None:
-                family = Categorical.from_frame(frame[[column]])
-            if parts and parts[-1][0] == family and not family.num_categories_of(1):
-                parts[-1] = family, parts[-1][1] + 1
-            else:
-                parts.append((family, 1))
-        return cls(*parts)
 
     @property
     def bound(self) -> float:

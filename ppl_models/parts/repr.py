@@ -196,7 +196,8 @@ def shown_settings(record: Any) -> str:
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         text = shown(value)
-        is_usual = type(value) is type(field.default) and text == shown(field.default)
+        usual = getattr(record, "usual", {}).get(field.name, field.default)
+        is_usual = type(value) is type(usual) and text == shown(usual)
         if field.repr and not is_usual and len(text) <= MOST_SETTING:
             parts.append(f"{field.name}={text}")
     name, kept = type(record).__name__, len(parts)

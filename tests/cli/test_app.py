@@ -294,8 +294,7 @@ def frame_with(**columns: object) -> pd.DataFrame:
             {"response": "binomial"},
             (
                 "bernoulli, poisson, normal, lognormal, negative-binomial, "
-                "categorical, ordinal, partial-credit, or blocks of them, were "
-                "expected, got 'binomial'"
+                "categorical, ordinal, partial-credit, or blocks of them, or in a mixture"
             ),
         ),
         (
@@ -306,7 +305,7 @@ def frame_with(**columns: object) -> pd.DataFrame:
         (
             answers(),
             {"response": "bernoulli:2,poisson:2"},
-            "the parts hold 4 columns, but there are num_items = 6",
+            "--response: the blocks hold 4 columns, and the table has 6",
         ),
         (
             answers(),
@@ -365,9 +364,9 @@ def test_wrong_input_is_one_line_and_exit_code_two(tmp_path, frame, options, mes
         ("empty.csv", b"", "the file is empty"),
         ("data.parquet", b"a,b\n1,2\n", "the ending promises parquet"),
         (
-            "data.txt",
+            "data.dat",
             b"1 2\n",
-            "a file ending in .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz was expected",
+            "a file ending in .csv, .tsv, .txt, .parquet, .arrow, .feather, .npy, .npz was",
         ),
     ],
 )

@@ -13,9 +13,10 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
-from inference.base.streaming import row_blocks
+from inference.base.streaming import column_scan, row_blocks
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli import streaming
-from inference.cli.streaming import open_source, scan_columns
+from inference.cli.streaming import open_source
 from inference.fitting import columns
 from inference.report.results_folder import read_results
 
@@ -29,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 100 rows are many, of which 150 are a sample; and no page is drawn, which takes
     seconds and has its own tests.
     """
-    for place in (row_blocks, columns, streaming):
+    for place in (row_blocks, column_scan, columns, streaming):
         monkeypatch.setattr(place, "SAMPLE_ROWS", KEPT)
     monkeypatch.setattr(streaming, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(
@@ -105,8 +106,8 @@ def test_columns_are_judged_by_all_rows(files, tmp_path):
     plain = command(files, "people.parquet", tmp_path / "plain", "--block-rows", 1000)
     assert (done.exit_code, plain.exit_code) == (0, 0), done.stderr + plain.stderr
     assert (
-        "smokes as yes or no (Bernoulli); visits as counts (Poisson); town as categories"
-        " (Categorical); age, number as measurements (Normal)." in done.stdout
+        "categories: town; measurements: age, number; counts: visits; yes-no: smokes."
+        in done.stdout
     )
     assert "column 'number' counts the rows" in done.stderr
     own = Fit.load(tmp_path / "blocks" / "fit")

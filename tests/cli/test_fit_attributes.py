@@ -180,9 +180,11 @@ def test_distributions_by_name(text: str, expected: object) -> None:
 
 def test_blocks() -> None:
     from inference.cli.families import rules_of
-    from inference.cli.reading import response_of
+    from inference.cli.reading import Call, family_said
 
-    assert response_of("normal:2,lognormal:1") == Blocks((Normal(), 2), (LogNormal(), 1))
+    answers = pd.DataFrame(np.ones((4, 3)), columns=["a", "b", "c"])
+    found = family_said(Call(response="normal:2,lognormal:1"), answers)[1]
+    assert found == Blocks((Normal(), 2), (LogNormal(), 1))
     assert rules_of("dina:2,saturated:1", 3) == ["dina", "dina", "saturated"]
     assert rules_of("dino", 3) == "dino"
 

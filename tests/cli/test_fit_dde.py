@@ -88,7 +88,7 @@ def test_a_table_of_texts(tmp_path: Path) -> None:
         app, [*common[:-2], "--out", str(tmp_path / "yes"), "--order", "never,rarely,often,always"]
     )
     assert result.exit_code == 0, result.output
-    assert "colour as categories (Categorical); age as measurements (Normal)" in result.output
+    assert "categories: colour; measurements: age." in result.output
     fitted = Fit.load(tmp_path / "yes" / "fit")
     assert fitted.category_names == {f"q{j}": tuple(scale) for j in range(5)} | {
         "colour": ("blue", "red")

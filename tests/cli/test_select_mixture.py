@@ -140,7 +140,7 @@ def test_select_hmm_counts_states(tmp_path):
     ]
     done = CliRunner().invoke(app, [*asked, "--no-progress"])
     assert done.exit_code == 0, done.output
-    assert "calls as counts (Poisson)" in done.output
+    assert "(--response says otherwise): all counts." in done.output
     assert list(pd.read_csv(out / "posterior.csv")["sequence"].unique()) == ["a", "b"]
     record = json.loads((out / "selection.json").read_text())
     assert record["interval"][0] >= 2

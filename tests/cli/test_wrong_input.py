@@ -12,8 +12,8 @@ from support.command_line import answers, run
 from support.odd_columns import LABELS, NUMBERS, REFUSED
 
 from inference import EM, RowBlocks, fit
+from inference.base.streaming.column_scan import scan_columns
 from inference.cli.reading import read_frame
-from inference.cli.streaming import scan_columns
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture, OptionsHMM
 from ppl_models.data.items import counting_columns
@@ -161,7 +161,7 @@ def test_a_select_command_that_is_interrupted_names_no_option_that_it_lacks(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["inference.cli.select"], "read_as_asked", interrupted)
+    monkeypatch.setattr(sys.modules["inference.cli.select"], "read_items", interrupted)
     said = run("select", "mixture", "any.csv", "--k", "1:2", "--out", tmp_path / "out")
     assert (said.exit_code, said.stderr) == (130, "interrupted; the same command starts anew\n")
 
@@ -218,7 +218,7 @@ def test_memory_that_is_too_small_is_said_in_one_line(
         def fails(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(sys.modules["inference.cli.families"], "read_frame", fails)
+        monkeypatch.setattr(sys.modules["inference.cli.families"], "read_counts", fails)
         said = refused(run("fit", "noisy-or", tmp_path / "good.csv", "--out", tmp_path / "out"))
         assert "the memory of this machine is too small" in said
 
@@ -300,7 +300,8 @@ def test_a_column_that_would_be_misread_is_named(kind: str, ending: str, tmp_pat
     table = tmp_path / f"table.{ending.split()[0]}"
     frame.to_csv(table, index=False) if ending == "csv" else frame.to_parquet(table, index=False)
     asked = ("fit", "mixture", table, "--components", 1, "--out", tmp_path / "out", "--no-progress")
-    done = run(*asked, *(("--block-rows", 10) if ending.endswith("blocks") else ()))
+    said_of_x = ("--response", "x=normal") if kind == "two codes" else ()
+    done = run(*asked, *said_of_x, *(("--block-rows", 10) if ending.endswith("blocks") else ()))
     if kind in REFUSED:
         said = refused(done)
         assert not (tmp_path / "out").exists()

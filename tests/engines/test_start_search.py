@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
 from support.own_programs import F64
+from support.six_patterns import MODEL, answers, brute_force
 from torch import Tensor
 
 from inference import EM, Fit, StartsWarning, fit
@@ -22,51 +22,16 @@ from inference.engines.em import DROPPED, RUNNING, SET_ASIDE, EMState
 from inference.engines.start_search import NUDGE, Race, SearchState, search_starts
 from inference.fitting.problem import problem_of
 from inference.report import write_report
-from ppl_models import Bernoulli, Mixture, Normal
+from ppl_models import Mixture, Normal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.BoundWarning",  # patterns without noise are answered surely
     "ignore::inference.DegenerateWarning",  # of starts that are run alone
 )
 
-PATTERNS = torch.tensor(
-    [
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 0, 0, 0, 1],
-        [0, 0, 0, 1, 1, 1],
-        [0, 1, 1, 1, 1, 0],
-        [1, 0, 1, 0, 1, 0],
-        [0, 0, 1, 1, 0, 1],
-    ]
-)
-COUNTS = torch.tensor([14, 9, 12, 8, 6, 7])
-MODEL = Mixture(3, Bernoulli(), 6, concentration=1.2)
-
-
-def answers() -> Tensor:
-    return PATTERNS.repeat_interleave(COUNTS, 0).to(F64)
-
-
-def brute_force() -> Tensor:
-    """Objectives that EM reaches from every way to divide the six patterns among three
-    components.
-    """
-    problem = problem_of(MODEL, answers(), 0)
-    steps = problem.structure.steps(problem, 2**22, 1)
-    which = torch.tensor(
-        [(0, *rest) for rest in product(range(3), repeat=5) if len({0, *rest}) == 3]
-    )
-    share = 0.98 * torch.nn.functional.one_hot(which, 3).to(F64) + 0.02 / 3
-    blank = {
-        name: value.expand(len(which), *value.shape[1:])
-        for name, value in problem.program().draw_prior(1, 0).items()
-    }
-    start = steps.first(share.repeat_interleave(COUNTS, 1), blank)
-    return EM().run(problem, start, NoProgress(), None).objective
-
 
 def test_the_plain_call_finds_the_best_of_all_optima():
-    known = brute_force()
+    known = brute_force(MODEL)
     best = float(known.max())
     assert len((known * 1e3).round().unique()) > 3  # there is something to miss
     alone = [fit(MODEL, answers(), EM(), init="random", seed=seed).objective for seed in range(8)]
@@ -156,6 +121,31 @@ def test_the_number_of_starts_is_bounded():
         replace(rule, budget=1.0), EM(max_iterations=200), problem, draw, NoProgress(), None
     )
     assert spent.num_tried == 4  # the first batch is whole
+
+
+def test_a_search_goes_on_under_another_rule():
+    problem = problem_of(MODEL, answers(), 0)
+
+    def draw(batch: int) -> dict[str, Tensor]:
+        return more_starts(problem.structure, replace(problem, seed=batch), "random", 8, batch)
+
+    rule = StartSearch(batch=8, rungs=((20, 4),), replicates=1000, stall=1000, cap=24)
+    settings = (EM(), problem, draw, NoProgress(), None)
+    short = search_starts(replace(rule, cap=1), *settings, SearchState(settled=True))
+    assert (short.num_tried, short.nudged) == (8, 0)
+    best = float(short.objective[short.best])
+    assert len(short.values) == 8
+    assert float(short.values.max()) == pytest.approx(best, abs=0.01)  # before it was run on
+    near = int((short.values > best - 0.02).sum())
+    assert short.num_reached(problem) == near  # a start that met another has its value
+    on = search_starts(rule, *settings, replace(short, settled=False, done=False))
+    assert (on.num_tried, on.batch) == (24, 3)
+    assert on.nudged >= 1
+    assert float(on.objective[on.best]) >= best - 1e-9
+    whole = search_starts(rule, *settings)
+    assert float(on.objective[on.best]) == pytest.approx(
+        float(whole.objective[whole.best]), abs=1e-4
+    )
 
 
 def test_a_saddle_is_left(monkeypatch):

@@ -92,7 +92,7 @@ def test_no_public_record_writes_pages_of_numbers(kind: type) -> None:
 def test_a_fit_is_a_few_lines(row) -> None:
     result = quick_fit(row)
     text = repr(result)
-    assert 5 <= len(text.splitlines()) <= 9
+    assert 5 <= len(text.splitlines()) <= 10
     assert max(map(len, text.splitlines())) <= 130
     assert "tensor" not in text
     assert f"Fit of {result.model_name}" in text

@@ -96,7 +96,7 @@ DAMAGE = {
     ),
     "lost field": (
         lambda r, t: r["model"]["fields"].pop("num_items"),
-        "lacks the field 'num_items'",
+        "num_items was left open",
     ),
     "no dataclass": (lambda r, t: r["model"].update(record="inference:fit"), "unknown record type"),
     "attribute": (

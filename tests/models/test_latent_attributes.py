@@ -373,7 +373,7 @@ def test_sixteen_attributes(root: Any) -> None:
             {"q_matrix": Q, "attribute_names": ("a", "b")},
             "attribute_names must hold 3 different names",
         ),
-        ({"num_attributes": 2}, "num_items is missing"),
+        ({"num_items": 4}, "give q_matrix, or num_attributes"),
         ({"num_attributes": 3, "num_items": 2}, "exceeds num_items"),
         ({"num_attributes": 0, "num_items": 2}, "positive integer"),
         ({"num_attributes": 2, "num_items": 6, "items": "dina"}, "need the q_matrix"),

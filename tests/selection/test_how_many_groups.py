@@ -103,7 +103,9 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
         )
         for x in (few, many)
     ]
-    assert compared == [list(range(1, 7)), list(range(1, 13))]
+    assert all(own == list(range(1, len(own) + 1)) for own in compared)
+    assert 4 <= len(compared[0]) <= 6  # none where a larger number cannot win
+    assert 9 <= len(compared[1]) <= 12
     assert {
         k
         for _, k in select_components(
@@ -112,12 +114,7 @@ def test_without_a_grid_numbers_grow_where_six_are_too_few():
             distributions=[Mixture(1, Normal(), 1)],
             num_restarts=1,
         ).fits
-    } == {
-        1,
-        2,
-        3,
-        4,
-    }  # no more than rows
+    } <= {1, 2, 3, 4}  # no more than rows
 
 
 def test_a_few_rows_make_nobody_confident():
@@ -213,7 +210,7 @@ def test_distributions_that_are_offered():
     names = {
         FULL: ["normal", "Student t", "skew-normal"],
         Mixture(1, SkewNormal(), 2): ["normal", "Student t", "skew-normal"],
-        Mixture(1, Normal()): ["normal", "Student t", "skew-normal"],
+        Mixture(1, Normal(), 1): ["normal", "Student t", "skew-normal"],
         Mixture(1, Normal(), 2): [
             "normal with independent columns",
             "normal",

@@ -112,7 +112,7 @@ def test_a_kind_registers_its_order_selection(monkeypatch) -> None:
     model = NoisyOr(4, 2)
     kind = type(structure_of(model))
     candidate_families.register(kind, lambda structure: (model,))
-    monkeypatch.setattr(module, "fit_candidates", lambda grid: grid.candidates[0].at(3))
+    monkeypatch.setattr(module, "fit_candidates", lambda grid, known: grid.candidates[0].at(3))
     counting_of.register(kind, lambda structure: Causes())
     try:
         answer = select_components(model, ROWS, (1, 2))

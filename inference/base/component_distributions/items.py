@@ -267,15 +267,15 @@ class ItemDistribution(ComponentDistribution):
         """Means and dispersions of the items, whose names depend on their families."""
         out: dict[str, NamedEstimate] = {}
         columns = {"predictors": self._numeric, "dispersion": self._dispersed_columns}
-        for part, own, _ in self._own:  # families of one name have one function
+        for part, columns_of_part, _ in self._entries:  # families of one name have one function
             if part.num_categories_of(1) or part.num_thresholds(1):
                 continue
             functions: tuple[Callable[[Tensor], Tensor], ...] = (part.mean, torch.clone)
             for (site, order), name, function in zip(
                 columns.items(), part.parameter_names, functions, strict=True
             ):
-                own_columns = range(self.about.num_items)[own]
-                if places := tuple(order.index(j) for j in own_columns if j in order):
+                members = range(self.about.num_items)[columns_of_part]
+                if places := tuple(order.index(j) for j in members if j in order):
                     before = out[name].places or () if name in out else ()
                     out[name] = NamedEstimate(site, (*before, *places), function)
         return {

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.processes import Processes
+from inference.programs.arguments import Call
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Program
@@ -109,6 +110,8 @@ class ProgramRows:
                 self.dtypes[name] = torch.promote_types(self.dtypes[name], dtype)
 
     def _tensors(self, block: Any) -> Any:
+        if isinstance(self.model, Call):
+            block = self.model.laid_out(block)
         return as_columns(block) if self.by_name else as_tensors(block)
 
     def _same_sites(self, program: Program) -> None:

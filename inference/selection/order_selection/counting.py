@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,12 +25,14 @@ from inference.structures.registry import structure_of
 from ppl_models.descriptions.row_distributions import RowDistribution, SkewNormal
 
 CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
+RISEN = 2 * CLEAR  # beyond which a penalised deviance has risen clearly
 FINALISTS = 3  # starts that go on to the end
 LARGEST = (6, 12)  # numbers up to which is compared where no grid is given
 SHORT = 25  # iterations, after which starts are compared
 
 Key = tuple[str, int]  # name of the candidate, number of components
 Fits = Mapping[Key, Fit]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,14 @@ class Counting(ABC):
         """Return the key by which the better of two fits is kept."""
         return fit.objective
 
+    def end(self, fits: Mapping[int, Fit]) -> str:
+        """Return the reason why larger numbers of a candidate cannot win, in words, or "".
+
+        Args:
+            fits: of one candidate, by number, from the smallest up.
+        """
+        return ""
+
     def room(self, shape: tuple[int, ...]) -> int:
         """Return the largest number of components that data of this shape can hold."""
         return LARGEST[-1]
@@ -225,23 +235,32 @@ def candidates_of(model: Any) -> Sequence[Candidate]:
     )
 
 
-def fit_candidates(grid: Grid) -> Fits:
+def fit_candidates(grid: Grid, known: Fits | None = None) -> Fits:
     """Fit every candidate at every number, by its name and number.
 
     A log-likelihood below that of the number before, or of the first candidate, is fitted again
-    from more starts.
+    from more starts. Larger numbers of a candidate are not fitted where
+    :meth:`Counting.end` says why.
+
+    Args:
+        grid: what is compared.
+        known: fits of a smaller grid of the same candidates and data, which are kept.
     """
     fits: dict[Key, Fit] = {}
     first, total = grid.candidates[0], len(grid.candidates) * len(grid.sizes)
     for candidate in grid.candidates:
         nested, num_random = {}, grid.num_restarts
         if candidate is not first:
-            nested = {k: fits[first.name, k] for k in grid.sizes}
+            nested = {k: fits[first.name, k] for k in grid.sizes if (first.name, k) in fits}
             num_random = candidate.counting.num_random(candidate, num_random)
+        own: dict[int, Fit] = {}
         for k in grid.sizes:
-            smaller = fits.get((candidate.name, k - 1))
-            fit_k = Place(grid, candidate, k, smaller, nested, num_random).best()
-            fits[candidate.name, k] = fit_k
+            if candidate.counting.end(own):
+                break
+            fit_k = (known or {}).get((candidate.name, k))
+            if fit_k is None:
+                fit_k = Place(grid, candidate, k, own.get(k - 1), nested, num_random).best()
+            own[k] = fits[candidate.name, k] = fit_k
             grid.progress.update(len(fits), objective=fit_k.objective, active=total - len(fits))
     return fits
 
@@ -256,7 +275,7 @@ def finalists(problem: Problem, starts: Sequence[Params], method: EM) -> Params:
     return {name: value[order[:FINALISTS]] for name, value in short.params.items()}
 
 
-def penalised(fits: Fits, price: float) -> dict[Key, float]:
+def penalised(fits: Mapping[K, Fit], price: float) -> dict[K, float]:
     """Return deviances with a price for each parameter."""
     return {
         key: -2 * fit_k.log_likelihood + price * fit_k.num_parameters for key, fit_k in fits.items()

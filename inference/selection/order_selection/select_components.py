@@ -8,11 +8,13 @@ from typing import Any
 
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import Method
+from inference.fitting.problem import model_of_data
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.order_selection.counting import (
     LARGEST,
     Candidate,
+    Fits,
     Grid,
     candidate_of,
     candidates_of,
@@ -50,7 +52,10 @@ def select_components(
             (``OptionsHMM(num_states, num_actions, 1)``); or a function from a number to a model.
         data: the table, NaN where missing, or the sequences.
         grid: numbers of components to compare; the answer says so if they end too early. Without
-            gaps they help each other's search. None for 1 to 6, and to 12 where 6 is too few.
+            gaps they help each other's search. Of a mixture and a hidden Markov model the largest
+            are left out after two numbers in a row at which both penalised deviances have risen by
+            more than 20, or no start ends in a proper optimum. None for 1 to 6, and on to 12 where
+            6 is too few.
         distributions: families or functions as ``family``, of which the first is contained in the
             others; None for those that suit ``family``: Poisson counts, and negative binomial ones
             with a variance linear and quadratic in the mean; for mixtures and states of real rows
@@ -74,40 +79,28 @@ def select_components(
     if laws is not None:
         warn_renamed(f"{owner}(laws=...)", "distributions=...")
         distributions = laws
+    grids: list[Sequence[int]]
     if grid is None:
         first = _candidates(family, distributions, data, (1, 2))[0]
         most = min(first.counting.room(tuple(getattr(data, "shape", ()))), LARGEST[-1])
-        for numbers in plain_grids(most):
-            answer = select_components(
-                family,
-                data,
-                numbers,
-                distributions=distributions,
-                num_restarts=num_restarts,
-                method=method,
-                bootstrap=bootstrap,
-                seed=seed,
-                progress=progress,
+        grids = [*plain_grids(most)]
+    else:
+        for k in grid:
+            check_size(owner, "grid", k, wanted="numbers of components, positive integers")
+        grids = [sorted(set(grid))]
+        if len(grids[0]) < 2:
+            raise ValueError(
+                f"{owner}: grid must hold at least two numbers of components, got {list(grid)!r}"
             )
-            if answer.status != "grid too short":
-                break
-        return answer
-    for k in grid:
-        check_size(owner, "grid", k, wanted="numbers of components, positive integers")
-    sizes = sorted(set(grid))
-    if len(sizes) < 2:
-        raise ValueError(
-            f"{owner}: grid must hold at least two numbers of components, got {list(grid)!r}"
-        )
     check_tables(owner, bootstrap)
-    candidates = _candidates(family, distributions, data, sizes)
+    candidates = _candidates(family, distributions, data, grids[0])
     first, counting = candidates[0], candidates[0].counting
     if bootstrap and not counting.takes_bootstrap:
         raise ValueError(
             f"{owner}: bootstrap is for factorizations of counts; leave it at 0 for"
             f" {type(first.model).__name__}, got {bootstrap}"
         )
-    table, _ = checked(first.at(sizes[-1]), data, for_fit=True)
+    table, _ = checked(first.at(grids[0][-1]), data, for_fit=True)
     if distributions is None:
         num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
         candidates = [
@@ -118,16 +111,22 @@ def select_components(
             and candidate.row_distribution.is_determined(num_rows, table.shape[-1])
         ]
     for candidate in candidates[1:]:
-        checked(candidate.at(sizes[-1]), data, for_fit=True)
+        checked(candidate.at(grids[0][-1]), data, for_fit=True)
     if method is not None and not isinstance(method, type(counting.method)):
         raise ValueError(
             f"{owner}: method must be {type(counting.method).__name__}() or None, got {method!r}"
         )
-    total = len(candidates) * len(sizes)
-    with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
-        settings = (num_restarts, seed, method or counting.method, bootstrap, bar)
-        compared = Grid(candidates, sizes, data, table, *settings)
-        return candidates[0].counting.answer(compared, fit_candidates(compared))
+    fits: Fits = {}
+    for sizes in grids:
+        total = len(candidates) * len(sizes)
+        with quiet(), RichProgress("fits", total) if progress else NoProgress() as bar:
+            settings = (num_restarts, seed, method or counting.method, bootstrap, bar)
+            compared = Grid(candidates, sizes, data, table, *settings)
+            fits = fit_candidates(compared, fits)
+            answer = counting.answer(compared, fits)
+        if sizes is grids[-1] or answer.status != "grid too short":
+            break
+    return answer
 
 
 def plain_grids(most: int) -> list[range]:
@@ -155,9 +154,9 @@ def _candidates(
 ) -> Sequence[Candidate]:
     def model(source: Any) -> Any:
         if is_dataclass(source) and not isinstance(source, type):
-            return source  # a model, whatever its number
+            return model_of_data(source, data)  # a model, whatever its number
         if not isinstance(source, type):
-            return source(sizes[-1])
+            return model_of_data(source(sizes[-1]), data)
         if len(getattr(data, "shape", ())) != 2:
             raise ValueError(
                 "select_components: a table (rows, items) was expected; give a function from a"

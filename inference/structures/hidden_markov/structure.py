@@ -38,6 +38,7 @@ from inference.base.structure import (
     num_counted,
     num_density_items,
     numeric_items,
+    split_starts,
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
@@ -405,6 +406,15 @@ def _(
         return first
     second = structure._starts(problem, [third, 0], False)
     return {name: torch.cat([value, second[name]]) for name, value in first.items()}
+
+
+@split_starts.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem, smaller: Params) -> Params | None:
+    """Starts from states split in turn; None where some moves are impossible."""
+    k = structure.about.num_states
+    if structure.about.allowed is not None or len(smaller["transitions"]) != k - 1:
+        return None
+    return structure.split_starts(problem, smaller)
 
 
 @drawn_together.register(HiddenMarkovStructure)

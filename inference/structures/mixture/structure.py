@@ -41,6 +41,7 @@ from inference.base.structure import (
     numeric_items,
     set_steps,
     split_start,
+    split_starts,
     threshold_labels,
 )
 from inference.programs.coordinates import NormalScales
@@ -500,6 +501,13 @@ def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params 
         return None
     weights = log_chances(before, smaller, problem.data).exp().mean(0)
     return structure.split_starts(problem, smaller, [int(weights.argmax())])
+
+
+@split_starts.register(MixtureStructure)
+def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params | None:
+    if len(smaller[structure.distribution.site]) != structure.about.num_components - 1:
+        return None
+    return structure.split_starts(problem, smaller)
 
 
 @candidate_families.register(MixtureStructure)

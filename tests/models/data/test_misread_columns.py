@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from support.odd_columns import LABELS, NUMBERS, ORDINARY, REFUSED, some_rows
 
-from ppl_models import Blocks, Categorical, Covariates, Ordinal
+from ppl_models import Categorical, Covariates, Normal, Ordinal, items_of
 from ppl_models.data.tables import CodesWarning, as_items, as_table
 
 SEEDS = range(40)
@@ -19,11 +19,14 @@ def table_of(column, rng, name="x"):
     return pd.DataFrame({"a": rng.normal(size=len(column)), name: column})
 
 
-def said_of(frame):
-    """What is said of a table whose distributions are taken from its columns."""
+def said_of(frame, **responses):
+    """What is said of a table whose families are read off its columns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        family = items_of(frame, responses)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        as_items(frame, frame.shape[1], Blocks.from_frame(frame))
+        as_items(frame, frame.shape[1], family)
     assert all(issubclass(found.category, CodesWarning) for found in caught)
     return [str(found.message) for found in caught]
 
@@ -34,7 +37,7 @@ def test_codes_are_named(kind):
         rng = np.random.default_rng(seed)
         column, words = (NUMBERS | LABELS)[kind](rng, some_rows(rng))
         frame = table_of(column, rng)
-        said = said_of(frame)
+        said = said_of(frame, **({"x": Normal()} if kind == "two codes" else {}))
         assert any("column 'x'" in text and all(word in text for word in words) for text in said), (
             seed,
             words,
@@ -71,7 +74,7 @@ def test_ordinary_columns_pass_in_silence(kind):
 
 def test_a_pandas_categorical_says_that_its_texts_are_categories():
     shares = pd.DataFrame({"x": pd.Categorical(["10%", "20%"] * 6)})
-    assert Blocks.from_frame(shares).category_names(1)[0] == ("10%", "20%")
+    assert items_of(shares).category_names(1)[0] == ("10%", "20%")
     assert Categorical.from_frame(shares.astype(str)).category_names(1)[0] == (
         "10%",
         "20%",
@@ -125,7 +128,7 @@ def test_every_mark_of_a_missing_entry_is_one(missing):
         table, _ = as_table(data)
         assert table.isnan().tolist() == [[False, False], [False, True], [False, False]]
     assert Covariates.from_frame(objects).levels == ((), ())  # numbers, and no categories
-    assert [type(family).__name__ for family, _ in Blocks.from_frame(objects).parts] == ["Normal"]
+    assert items_of(objects) == Normal()
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

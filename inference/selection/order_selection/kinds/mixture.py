@@ -35,6 +35,7 @@ from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
     LARGEST,
+    RISEN,
     Candidate,
     Counting,
     Fits,
@@ -109,6 +110,25 @@ class CountingGroups(Counting):
         """Return whether the optimum is proper, and its objective."""
         return not fit.restarts.faults, fit.objective
 
+    def end(self, fits: Mapping[int, Fit]) -> str:
+        """Return the reason to fit no larger number, read from the last two numbers, or "".
+
+        Either both penalised deviances lie above the lowest of a proper optimum by more than
+        :data:`RISEN`, or neither number has a proper optimum, which alone the rule takes.
+        """
+        last = max(fits, default=0)
+        proper = {k for k, fit_k in fits.items() if not fit_k.restarts.faults}
+        if len(fits) < 3 or last - 1 not in fits or not proper:
+            return ""
+        if not proper & {last - 1, last}:
+            return "no start ended in a proper optimum"
+        n = fits[last].num_observations or fits[last].num_rows
+        has_risen = all(
+            min(values[last - 1], values[last]) > min(values[k] for k in proper) + RISEN
+            for values in (penalised(fits, math.log(n)), penalised(fits, LENIENT_PRICE))
+        )
+        return f"both penalised deviances had risen by more than {RISEN:.0f}" if has_risen else ""
+
     def starts(self, problem: Problem, place: Place) -> Params:
         """Return the best starts by k-means++, merged first candidates, and split components."""
         structure: Any = problem.structure
@@ -138,8 +158,7 @@ class CountingGroups(Counting):
             key=lambda key: (lenient[key], key[1]),
         )
         misfit, used = misfit_of(fits[best], grid.data, grid.seed)
-        shares = {key: shares_of(fit_k, grid.data) for key, fit_k in fits.items()}
-        groups = groups_of(shares[best])
+        groups = groups_of(shares_of(fits[best], grid.data))
         record = self.record
         reasons = _doubts(
             {key: strict[key] for key in proper}, grid, (k1, k2), groups.num_clear, record.noun
@@ -151,7 +170,9 @@ class CountingGroups(Counting):
             "num_parameters": {key: fit_k.num_parameters for key, fit_k in fits.items()},
             "bic": strict,
             "lenient": lenient,
-            "icl": {key: strict[key] + 2 * entropy(shares[key]) for key in fits},
+            "icl": {
+                key: strict[key] + 2 * _entropy_of(fit_k, grid.data) for key, fit_k in fits.items()
+            },
             "proper": {key: key in proper for key in fits},
         }
         return record(
@@ -163,7 +184,8 @@ class CountingGroups(Counting):
             misfit=misfit,
             rows=rows_of(fits, columns, best),
             fits=fits,
-            unseen=self.unseen([candidate.name for candidate in grid.candidates]),
+            unseen=self.unseen([candidate.name for candidate in grid.candidates])
+            + _not_tried(grid, fits),
             detectable_variance=(
                 math.inf if used < FEW_ROWS else self.detectable(fits[best], int(used))
             ),
@@ -245,6 +267,29 @@ def _name(about: MixtureComponents) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _entropy_of(fit: Fit, data: Any) -> float:
+    """Return the entropy of responsibilities, NaN where a degenerate solution has none."""
+    try:
+        return entropy(shares_of(fit, data))
+    except torch.linalg.LinAlgError:
+        if not fit.restarts.faults:
+            raise
+        return math.nan
+
+
+def _not_tried(grid: Grid, fits: Fits) -> str:
+    """Return sentences on numbers that were left out, empty if none was."""
+    words = ""
+    for candidate in grid.candidates:
+        own = {k: fit_k for (name, k), fit_k in fits.items() if name == candidate.name}
+        if (last := max(own)) < grid.sizes[-1]:
+            words += (
+                f" Not tried was {candidate.name} above {last}, for {candidate.counting.end(own)}"
+                f" at {last - 1} and {last}."
+            )
+    return words
 
 
 def _doubts(

@@ -1,0 +1,236 @@
+"""Families of columns read off their values, and models whose width is read off the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    Categorical,
+    DeepDiscreteEncoder,
+    DeepNoisyOr,
+    FactorAnalysis,
+    GaussianFactorization,
+    HiddenMarkov,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateNormal,
+    NegativeBinomial,
+    NegativeBinomialFactorization,
+    NoisyOr,
+    Normal,
+    Ordinal,
+    Poisson,
+    PoissonFactorization,
+    SparseCoding,
+    UsageFactorization,
+    items_of,
+)
+from ppl_models.data.items import described
+from ppl_models.data.tables import CodesWarning
+
+
+def people(rows: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "income": rng.normal(30_000, 5_000, rows),
+            "height": [None, *rng.normal(1.7, 0.1, rows - 1)],
+            "visits": [0, 7, *rng.poisson(rng.choice([1, 6], rows - 2))],
+            "smokes": rng.integers(0, 2, rows),
+            "married": rng.random(rows) < 0.5,
+            "town": ["north", None, *rng.choice(["north", "south"], rows - 2)],
+            "sex": [1, 2, *rng.integers(1, 3, rows - 2)],
+            "grade": pd.Categorical(
+                ["low", "mid", "high", *rng.choice(["low", "mid", "high"], rows - 3)],
+                ["low", "mid", "high"],
+                ordered=True,
+            ),
+            "rating": [1, 2, 3, 4, 5, *rng.integers(1, 6, rows - 5)],
+        }
+    )
+
+
+def read(frame, responses=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CodesWarning)
+        return items_of(frame, responses)
+
+
+def test_columns_are_taken_for_what_they_hold() -> None:
+    frame = people()
+    named = Categorical(levels=(("north", "south"), ("1", "2")))
+    ordered = Ordinal(levels=(("low", "mid", "high"), ("1", "2", "3", "4", "5")))
+    expected = Blocks((Normal(), 2), (Poisson(), 1), (Bernoulli(), 2), (named, 2), (ordered, 2))
+    found = read(frame)
+    assert found == expected
+    assert read(pl.from_pandas(frame.drop(columns="grade"))) == Blocks(
+        *expected.parts[:-1], (Ordinal(levels=(("1", "2", "3", "4", "5"),)), 1)
+    )
+    table, names = Mixture(2, found).check_data(frame)
+    assert names == tuple(frame.columns)
+    assert table[:3, 5].isnan().tolist() == [False, True, False]
+    assert described(found, names) == (
+        "measurements: income, height; counts: visits; yes-no: smokes, married; categories: town,"
+        " sex; ordered categories: grade, rating"
+    )
+
+
+def test_one_kind_of_columns_is_one_family() -> None:
+    assert items_of(np.eye(12)) == Bernoulli()
+    assert items_of(torch.randn(9, 3)) == Normal()
+    assert described(Bernoulli(), ["a", "b"]) == "all yes-no"
+
+
+def test_categories_of_an_array_are_codes() -> None:
+    rng = np.random.default_rng(0)
+    answers = rng.integers(0, 3, (60, 2))
+    answers[:, 0] = 1 + answers[:, 0] % 2
+    with pytest.warns(CodesWarning, match="column '1': whole numbers of an array, measurements"):
+        assert items_of(answers + [0, 1]) == Normal()
+    assert read(answers - [1, 0]) == Blocks(
+        (Bernoulli(), 1), (Ordinal(levels=(("0", "1", "2"),)), 1)
+    )
+    with pytest.warns(CodesWarning, match="holds two values only, 1 and 2"):
+        Mixture(2).for_data(answers[:, :1]).check_data(answers[:, :1])
+
+
+def test_what_a_column_is_can_be_said() -> None:
+    frame = people()[["rating", "visits", "town"]]
+    steps = partial(Ordinal.from_frame, link="adjacent")
+    found = items_of(frame, {"rating": steps, "visits": NegativeBinomial()})
+    assert found.parts[0] == (steps(frame[["rating"]]), 1)
+    assert found.parts[1] == (NegativeBinomial(), 1)
+    own = Categorical(levels=(("north", "south", "west"),))
+    assert items_of(frame[["town"]], {"town": own}) == Blocks((own, 1)).parts[0][0]
+
+
+def test_doubtful_columns_are_named_with_how_to_decide() -> None:
+    with pytest.warns(CodesWarning) as caught:
+        items_of(people())
+    (words,) = [str(found.message) for found in caught]
+    assert "column 'rating': a short run of whole numbers, taken for ordered categories" in words
+    assert "items_of(data, {'rating': Normal()})" in words
+    with pytest.warns(CodesWarning, match="numbers that count the rows, taken for measurements"):
+        items_of(pd.DataFrame({"id": range(1, 30)}))
+    with pytest.warns(CodesWarning, match="few whole numbers, taken for measurements"):
+        items_of(pd.DataFrame({"answer": [1, 2, 4, 5] * 5}))
+
+
+@pytest.mark.parametrize("codes", [(1, 2), (0, 2), (-1, 1)])
+def test_two_whole_numbers_are_never_measurements(codes) -> None:
+    """Failed before: codes of two answers were normal, or counts, with a tick beside them."""
+    found = items_of(pd.DataFrame({"answer": np.resize(codes, 20)}))
+    assert found == Categorical(levels=((str(codes[0]), str(codes[1])),))
+
+
+@pytest.mark.parametrize(
+    ("data", "responses", "words"),
+    [
+        (np.zeros(3), None, "a table \\(rows, items\\) was expected"),
+        (people().iloc[:, :0], None, "a table with columns was expected"),
+        (people(), {"age": Normal()}, "'age' is no column of the table; its columns are income"),
+        (people(), {"visits": "normal"}, "column 'visits': a family such as"),
+        (people(), {"visits": Poisson}, "column 'visits': a family such as"),
+        (people(), {"town": Poisson()}, "column 'town' holds texts, which counts cannot be"),
+        (
+            pd.DataFrame({"name": [f"n{i}" for i in range(60)]}),
+            None,
+            "column 'name' holds 60 different texts, too many for categories",
+        ),
+    ],
+)
+def test_mistakes_are_named(data, responses, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        items_of(data, responses)
+
+
+# ---------------------------------------------------------------- models that wait for data
+
+BITS = np.resize([0, 1, 1, 0, 1], (40, 6))
+COUNTS = np.arange(240).reshape(40, 6) % 7
+OPEN = {  # a model without a width, and data
+    "mixture": (Mixture(3), BITS),
+    "mixture of normals": (Mixture(3, Normal()), COUNTS),
+    "whole rows": (Mixture(2, MultivariateNormal()), COUNTS),
+    "encoder": (DeepDiscreteEncoder(latent_sizes=(3, 1)), BITS),
+    "attributes": (LatentAttributeModel(num_attributes=2), BITS),
+    "noisy-or": (NoisyOr(num_latents=2), BITS),
+    "deep noisy-or": (DeepNoisyOr(latent_sizes=(2, 1)), BITS),
+    "counts": (PoissonFactorization(num_components=2), COUNTS),
+    "dispersed counts": (NegativeBinomialFactorization(num_components=2), COUNTS),
+    "usage": (UsageFactorization(num_components=2), COUNTS),
+    "factorization": (GaussianFactorization(num_components=2), COUNTS),
+    "factors": (FactorAnalysis(num_components=2), COUNTS),
+    "codes": (SparseCoding(num_columns=4, sparsity=2), COUNTS),
+    "chain": (HiddenMarkov(2), BITS),
+}
+FIELDS = {"mixture": "component", "encoder": "response", "attributes": "response"}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_a_width_is_read_off_the_data(kind: str) -> None:
+    model, data = OPEN[kind]
+    whole = model.for_data(data)
+    assert model.waits_for_data
+    assert not whole.waits_for_data
+    assert whole.num_items == 6
+    assert model.for_data(pd.DataFrame(data)) == whole
+    assert whole.for_data(None) is whole
+    own = {"chain": "emission"} | FIELDS
+    if kind in own:
+        assert getattr(whole, own[kind]) == Bernoulli()
+    given = dataclasses.replace(model, num_items=6)
+    assert whole == given or kind in ("chain", "mixture")
+    assert given.check_data(data)[1] == whole.check_data(data)[1]
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_without_data_an_open_model_says_what_is_missing(kind: str) -> None:
+    model, data = OPEN[kind]
+    wanted = f"{type(model).__name__}: num_items was left open"
+    for call in (lambda: model(num_rows=4), lambda: model.check_data(data)):
+        with pytest.raises(ValueError, match=wanted):
+            call()
+
+
+def test_a_model_of_given_width_keeps_its_usual_family() -> None:
+    assert Mixture(2, num_items=3) == Mixture(2, Normal(), 3)
+    assert HiddenMarkov(2, num_items=3) == HiddenMarkov(2, Normal(), 3)
+    assert DeepDiscreteEncoder(5, (2,)).response == Bernoulli()
+    assert Mixture(2, Categorical.from_frame(people()[["town", "sex"]])).num_items == 2
+
+
+def test_covariates_are_no_items() -> None:
+    frame = people()[["smokes", "married", "income"]]
+    model = Mixture(2, covariates="income")
+    for data in (frame, frame.astype(float).to_numpy()):
+        whole = model.for_data(data)
+        assert (whole.num_items, whole.component) == (2, Bernoulli())
+
+
+def test_all_forms_of_sequences_have_their_width() -> None:
+    steps = BITS[:20].astype(float)
+    frame = (
+        pd.DataFrame(steps).rename(columns=str).assign(sequence=[0] * 12 + [1] * 8, time=range(20))
+    )
+    wanted = HiddenMarkov(2, Bernoulli(), 6)
+    for data in (
+        frame,
+        steps,
+        [steps[:12], steps[12:]],
+        [pd.DataFrame(steps[:12]), pd.DataFrame(steps[12:])],
+        steps.reshape(2, 10, 6),
+        {"items": torch.tensor(steps.reshape(2, 10, 6)), "length": [10, 10]},
+    ):
+        assert HiddenMarkov(2).for_data(data) == wanted
+    assert HiddenMarkov(2, Normal()).for_data(steps).num_items == 6
