@@ -12,8 +12,10 @@ from torch import Tensor
 
 from inference import EM
 from inference.base.steps import Steps, add_statistics, summed_statistics
+from inference.base.structure import set_steps
 from inference.fitting.problem import problem_of
 from inference.structures.layers.em_steps import LayeredSteps, SetSteps
+from inference.structures.mixture.steps import MixtureSteps
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
 from inference.structures.noisy_or.truncated_em import TruncatedSteps
 from ppl_models import (
@@ -23,6 +25,7 @@ from ppl_models import (
     MultivariateNormal,
     NoisyOr,
     Normal,
+    TruncatedLasso,
 )
 from ppl_models.parts.distributions import binary_configurations
 
@@ -146,6 +149,46 @@ def test_many_data_sets_are_split_by_rows() -> None:
     whole, expected, _ = steps.e_step(params)
     assert_near(added, whole)
     assert_near(log_likelihood, expected)
+
+
+def test_data_sets_side_by_side_have_each_its_own_least_variances() -> None:
+    """A component of one row, in columns and data sets of other units: steps as of each alone."""
+    units = torch.tensor([[[1.0, 10.0]], [[200.0, 50.0]]], dtype=F64)
+    sets = units * torch.stack([table_of(20, 2), table_of(20, 2).flip(0)])
+    model = Mixture(2, Normal(), 2)
+    problems = [problem_of(model, data, 0) for data in sets]
+    alone = [EM().steps(problem) for problem in problems]
+    assert all(isinstance(steps, MixtureSteps) for steps in alone)
+    params = {
+        "weights": torch.full((2, 2), 0.5, dtype=F64),
+        "predictors": torch.stack([sets[:, 0], sets.mean(1)], 1),
+        "dispersion": torch.stack([torch.stack([s.floor for s in alone]), sets.var(1)], 1),
+    }
+    together = set_steps(problems[0].structure, problems[0], sets, 2**18, 1)
+    assert together is not None
+    both = params | {"data set": torch.tensor([0.0, 1.0], dtype=F64)}
+    found = together.m_step(together.e_step(both).statistics, both)
+    for r, steps in enumerate(alone):
+        own = {name: value[r : r + 1] for name, value in params.items()}
+        expected = steps.m_step(steps.e_step(own).statistics, own)
+        torch.testing.assert_close(expected["dispersion"][0, 0], steps.floor)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name][r : r + 1], value)
+
+
+def test_the_easier_objective_is_less_by_a_lasso_of_the_same_slope() -> None:
+    penalty = TruncatedLasso(3.0, 0.4)
+    model = DeepDiscreteEncoder(4, (2,), Normal(), penalty=penalty)
+    base, start = steps_and_start(model, table_of(30, 4))
+    steps = base.relax()
+    assert steps is not None
+    loadings = torch.linspace(-1, 2, 16, dtype=F64).reshape(2, 4, 2)
+    slope = float(penalty(torch.tensor(1e-6, dtype=F64))) / 1e-6
+    prior = {
+        scale: steps.e_step(start | {"loadings_1": scale * loadings}).log_prior for scale in (0, 1)
+    }
+    expected = -slope * loadings.abs().sum((-2, -1))
+    torch.testing.assert_close(prior[1] - prior[0], expected)
 
 
 def test_posteriors_of_a_plain_program_are_no_sums() -> None:
