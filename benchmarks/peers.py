@@ -281,7 +281,7 @@ def hmm(
     from hmmlearn.hmm import CategoricalHMM, GaussianHMM, PoissonHMM
 
     settings: dict[str, Any] = {} if covariance is None else {"covariance_type": covariance}
-    settings |= {} if starts is None else {"n_iter": 2000, "tol": 1e-5}
+    settings |= {} if starts is None else {"n_iter": 500, "tol": 1e-3}
     make = {"normal": GaussianHMM, "Poisson": PoissonHMM, "categorical": CategoricalHMM}[kind]
     rows = x.reshape(-1, x.shape[-1])
     rows = rows if kind == "normal" else rows.astype(int)
@@ -620,6 +620,8 @@ def _version(package: str) -> str | None:
 
 
 def _verdict(measure: str, ours: np.ndarray, theirs: np.ndarray) -> str:
+    if measure == LOWER[3]:
+        return "seconds alone"
     gap = float(ours.mean() - theirs.mean())
     noise = 2 * math.sqrt((ours.var() + theirs.var()) / max(len(ours) - 1, 1))
     if abs(gap) <= max(NATS, SHARE * abs(float(theirs.mean())), noise):
