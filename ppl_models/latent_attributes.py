@@ -444,7 +444,7 @@ class LatentAttributeModel(OpenItems):
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether the number of items is still to be read off data."""
+        """Tell whether the number of items is still to be read off data."""
         return self.q_matrix is None and self.num_items is None
 
     @property

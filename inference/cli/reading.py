@@ -91,7 +91,7 @@ def read_mixed(
 
 
 def _lies(source: Call | str) -> dict[str, Any]:
-    """How a table lies in its file: the path, the column of names, which way round."""
+    """Layout of a table in its file: the path, the column of names, which way round."""
     if isinstance(source, str):
         return {"path": source}
     way = {"id": getattr(source, "id", None), "transpose": getattr(source, "transpose", False)}

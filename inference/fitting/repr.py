@@ -77,7 +77,7 @@ def _data(fit: FitRecord) -> str:
 
 
 def columns_in_words(fit: FitRecord) -> str:
-    """What the columns were taken for; "" where the model leaves no choice."""
+    """Kinds that the columns were taken for; "" where the model leaves no choice."""
     model = fit.model
     return model.taken_for(fit.item_names) if isinstance(model, OpenItems) else ""
 

@@ -401,7 +401,7 @@ def first_run(
 
 
 def _in_words(error: Exception) -> str:
-    """What a program raised, with its line, and without the shapes that Pyro lists below."""
+    """Message of a program's exception, with its line, without the shapes that Pyro lists."""
     if isinstance(error, ValueError) and "to satisfy the constraint" not in str(error):
         return re.split(r"\n\s*Trace Shapes:", str(error))[0].rstrip()
     remedy = ""

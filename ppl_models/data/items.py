@@ -358,7 +358,7 @@ class OpenItems:
         return next((getattr(self, name) for name in self.usual), None)
 
     def taken_for(self, names: Sequence[str]) -> str:
-        """What the columns are taken for, in words: ``yes-no: a, b; counts: c``.
+        """Kinds of the columns in words: ``yes-no: a, b; counts: c``.
 
         Args:
             names: of the items, and maybe of what stands behind them.
@@ -394,7 +394,7 @@ class OpenItems:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether the number of items is still to be read off data."""
+        """Tell whether the number of items is still to be read off data."""
         return self.num_items is None
 
     @property
