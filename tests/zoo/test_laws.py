@@ -657,7 +657,7 @@ def test_a_saved_fit_is_the_same_fit(row: Row, tmp_path: Path) -> None:
         if field.name in ("trace", "restarts"):
             old, new = vars(old), vars(new)
         assert_same(old, new)
-    torch.testing.assert_close(  # sums of numbers at other addresses may differ in the last bit
+    torch.testing.assert_close(  # the same call differs in last bits by where its numbers lie
         loaded.log_likelihood_rows(data_of(row)), rows_of_quick_fit(row)[0], rtol=1e-13, atol=1e-13
     )
 
