@@ -657,9 +657,11 @@ def test_a_saved_fit_is_the_same_fit(row: Row, tmp_path: Path) -> None:
         if field.name in ("trace", "restarts"):
             old, new = vars(old), vars(new)
         assert_same(old, new)
-    torch.testing.assert_close(  # the same call differs in last bits by where its numbers lie
-        loaded.log_likelihood_rows(data_of(row)), rows_of_quick_fit(row)[0], rtol=1e-13, atol=1e-13
-    )
+    again, before = loaded.log_likelihood_rows(data_of(row)), rows_of_quick_fit(row)[0]
+    if result.local is None:
+        assert torch.equal(again, before)
+    else:  # of activities even the same call differs in last bits, by where its numbers lie
+        torch.testing.assert_close(again, before, rtol=1e-13, atol=1e-13)
 
 
 def assert_same(old: Any, new: Any) -> None:
