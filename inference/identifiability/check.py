@@ -102,7 +102,7 @@ def check_identifiability(
         bottom: how items depend on their latents: ``"additive"``; ``"dina"``, on the product of all
             of them; ``"gdm"``, on every interaction. The last two need the bottom layer's graph,
             and its verdict then holds under sign rules of its own (Lee and Gu, S.1.5). None for
-            what the bottom layer says of itself.
+            the rule that the bottom layer declares.
         predictors: (2^K, J), for "gdm": the items' predictors under all configurations, in
             lexicographic order; None for those of the estimate where the layer has interactions and
             at most 12 latents, else to judge by the graph alone.

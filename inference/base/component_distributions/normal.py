@@ -114,10 +114,10 @@ class WholeRowDistribution(ComponentDistribution):
 
         A component of n rows whose variance in one direction is w times the data's gains
         :math:`(n/2) \log(1/w)` nats there. Among N rows of one normal distribution EM picks rows
-        that lie in a thin slab: their gain reached 1.8 times :math:`p \log N`, p the number of
+        that lie in a thin slab: their gain reached 2.04 times :math:`p \log N`, p the number of
         parameters of a component, in normal, heavy-tailed, skewed and rounded rows
-        (100 to 3,000 rows in 2 to 8 dims, up to 6 components). Beyond three times that the slab
-        is there.
+        (100 to 3,000 rows in 2 to 8 dims, up to 6 components; ``benchmarks/thin_components.py``).
+        Beyond three times :math:`p \log N` the slab is there.
 
         Args:
             widths: w of each component, (K,); counts: expected rows, (K,).
