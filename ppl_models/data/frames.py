@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,57 @@ class UnusedLevelWarning(UserWarning):
     """Warning: a category of a column occurs in no row, so nothing is learned of it."""
 
 
+@dataclass(frozen=True, eq=False)
+class SparseFrame:
+    """Sparse matrix of scipy with names of its rows and columns.
+
+    Args:
+        matrix: (N, J); row_names: (N,), a pandas index; names: J of the columns.
+    """
+
+    matrix: Any
+    row_names: Any
+    names: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, J)."""
+        return self.matrix.shape  # type: ignore[no-any-return]
+
+    def chosen(self, names: Sequence[str]) -> SparseFrame:
+        """Some of the columns, in the order given."""
+        places = [self.names.index(name) for name in names]
+        return replace(self, matrix=self.matrix.tocsc()[:, places].tocsr(), names=tuple(names))
+
+
+def _of_annotated(data: Any) -> Any:
+    """Frame of an AnnData object, or of one like it: its matrix under its names."""
+    import pandas as pd
+
+    matrix = data.X
+    names = tuple(map(str, data.var_names))
+    _refuse_copies(names)
+    if hasattr(matrix, "tocsr"):
+        return SparseFrame(matrix.tocsr(), pd.Index(data.obs_names), names)
+    if not isinstance(matrix, np.ndarray):
+        raise ValueError(
+            f"data: an AnnData object whose X is an array or a sparse matrix in memory was"
+            f" expected, got {type(matrix).__name__}: call its to_memory(), or put a layer in X"
+        )
+    return pd.DataFrame(matrix, pd.Index(data.obs_names), list(names))
+
+
 def as_frame(data: Any) -> Any:
     """Convert a data frame of another library to pandas; all other data as they are.
+
+    An AnnData object is its matrix X under its names: a pandas frame, or, where X is sparse, a
+    :class:`SparseFrame`.
 
     Raises:
         ValueError: for two columns of one name, or a frame that has not been computed yet.
     """
+    if all(hasattr(data, name) for name in ("X", "obs_names", "var_names")):
+        return _of_annotated(data)
     if type(data).__module__.partition(".")[0] not in OWN and hasattr(type(data), "columns"):
         data = _as_pandas(data)
     if is_frame(data):
@@ -196,7 +242,7 @@ def from_long(
         raise ValueError(
             f"from_long: one answer of each {chosen[0]} to each {chosen[1]} was expected, got"
             f" several of {str(row_names[rows[first]])!r} to {str(items[places[first]])!r}, in lines"
-            f" {first} and {second} of the table, counted from 0"
+            f" {first} and {second}, counted from 0"
         )
     line = np.full((len(row_names), len(items)), -1)
     line[rows, places] = np.arange(len(rows))

@@ -162,7 +162,7 @@ def test_answers_of_words_and_ordered_ones_stay_so(tmp_path: Path) -> None:
         (
             pd.concat([ANSWERS, ANSWERS.iloc[[4]]]),
             (),
-            "one answer of each who to each item .* several of 'c' to 'q1', in lines 4 and 8",
+            "one answer of each who to each item .* several of 'c' to 'q1', in lines 4 and 8, counted",
         ),
         (ANSWERS.assign(item=[None, *ANSWERS["item"][1:]]), (), "'item' is missing in line 0"),
         (ANSWERS, ("who", "item"), "three columns .* got 'who', 'item'"),
