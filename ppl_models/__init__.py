@@ -8,7 +8,6 @@ import typing
 
 from ppl_models.attribute_groups import AttributeGroups as AttributeGroups
 from ppl_models.continuous_options import ContinuousOptionsHMM as ContinuousOptionsHMM
-from ppl_models.data.frames import from_long as from_long
 from ppl_models.data.items import items_of as items_of
 from ppl_models.deep_discrete_encoder import DeepDiscreteEncoder as DeepDiscreteEncoder
 from ppl_models.deep_noisy_or import DeepNoisyOr as DeepNoisyOr

@@ -241,8 +241,8 @@ def from_long(
         first, second = np.flatnonzero(cells == cells[again.argmax()])[:2]
         raise ValueError(
             f"from_long: one answer of each {chosen[0]} to each {chosen[1]} was expected, got"
-            f" several of {str(row_names[rows[first]])!r} to {str(items[places[first]])!r}, in lines"
-            f" {first} and {second}, counted from 0"
+            f" several of {str(row_names[rows[first]])!r} to {str(items[places[first]])!r}, in"
+            f" lines {first} and {second}, counted from 0"
         )
     line = np.full((len(row_names), len(items)), -1)
     line[rows, places] = np.arange(len(rows))

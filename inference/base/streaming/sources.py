@@ -343,7 +343,7 @@ class Sparse:
     @property
     def block_rows(self) -> int:
         """Rows that are dense at once."""
-        return max(1, MOST_CELLS // max(1, self.matrix.shape[1]))
+        return max(1, MOST_CELLS // max(1, int(self.matrix.shape[1])))
 
     def kind(self) -> str:
         return f"{self.matrix.shape[1]} numbers of {self.matrix.dtype}"

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppl_models import from_long
 from ppl_models.data.files import columns_chosen, long_columns, read_frame
+from ppl_models.data.frames import from_long
 
 FRAME = pd.DataFrame(
     {"age": [31.0, 42.5, 20.0, np.nan], "visits": [0, 3, 1, 2], "town": ["n", "s", None, "n"]},
@@ -162,7 +162,7 @@ def test_answers_of_words_and_ordered_ones_stay_so(tmp_path: Path) -> None:
         (
             pd.concat([ANSWERS, ANSWERS.iloc[[4]]]),
             (),
-            "one answer of each who to each item .* several of 'c' to 'q1', in lines 4 and 8, counted",
+            "one answer of each who to each item .* of 'c' to 'q1', in lines 4 and 8, counted",
         ),
         (ANSWERS.assign(item=[None, *ANSWERS["item"][1:]]), (), "'item' is missing in line 0"),
         (ANSWERS, ("who", "item"), "three columns .* got 'who', 'item'"),
