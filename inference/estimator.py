@@ -19,6 +19,7 @@ from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
 from ppl_models.data.frames import as_frame
 from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.validation import Seed
 
 __all__ = ["ZooEstimator"]
 __dir__ = _promised(__name__)
@@ -58,7 +59,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         *,
         init: Any = None,
         num_restarts: int | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         site: str | None = None,
     ) -> None:
         self.model = model

@@ -37,7 +37,7 @@ from inference.programs.arguments import Call
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
 from ppl_models.data.tables import checks_data, first_tensor
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -60,7 +60,7 @@ def to_arviz(
     fit: FitRecord,
     data: Any = None,
     num_predictive: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     names: Names | None = None,
     num_prior: int = 0,
 ) -> Any:
@@ -109,12 +109,12 @@ def to_arviz(
         ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is
             negative, or ``names`` or the model's ``site_dims`` do not fit the sizes.
     """
+    seed = as_seed("to_arviz", seed)
     import xarray as xr
 
     if num_predictive is not None:
         check_size("to_arviz", "num_predictive", num_predictive, least=0)
     check_size("to_arviz", "num_prior", num_prior, least=0)
-    check_size("to_arviz", "seed", seed, least=0)
     data = as_fitted(fit, data)
     point = fit.draws is None
     draws = (

@@ -20,6 +20,7 @@ from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
 from ppl_models.parts.repr import html_table, lines_of
+from ppl_models.parts.validation import Seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +94,7 @@ class Fit(FitRecord):
         """Impute missing entries; see :func:`inference.fitting.predict.fill_missing`."""
         return predict.fill_missing(self, data)
 
-    def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+    def simulate(self, num_rows: int, seed: Seed = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
         Activities and the like are those of the fit where the number of rows is the same, else
@@ -105,7 +106,7 @@ class Fit(FitRecord):
         self,
         data: Any = None,
         num_predictive: int | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         names: Any = None,
         num_prior: int = 0,
     ) -> Any:
