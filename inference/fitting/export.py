@@ -40,8 +40,12 @@ from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
+    from arviz import InferenceData
+    from xarray import DataTree
+
     from inference.fitting.record import FitRecord
 
+    ArvizData = InferenceData | DataTree  # of ArviZ 0.23, and of 1
 
 POINT_NOTE = (
     "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
@@ -63,7 +67,7 @@ def to_arviz(
     seed: Seed = 0,
     names: Names | None = None,
     num_prior: int = 0,
-) -> Any:
+) -> ArvizData:
     r"""ArviZ object of a fit: ``InferenceData`` (ArviZ 0.23) or ``DataTree`` (ArviZ 1).
 
     Groups:

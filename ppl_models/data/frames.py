@@ -293,6 +293,20 @@ def _as_pandas(data: Any) -> Any:
     return frame.to_pandas() if isinstance(frame, nw.DataFrame) else data
 
 
+def as_given(data: Any, table: Any) -> Any:
+    """Convert a pandas frame to the library whose frame ``data`` are; for all others as it is."""
+    if type(data).__module__.partition(".")[0] in OWN or not hasattr(type(data), "columns"):
+        return table
+    import narwhals.stable.v1 as nw
+
+    frame = nw.from_native(data, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not is_frame(table):
+        return table
+    columns = {str(name): table[name].to_numpy() for name in table.columns}
+    library = nw.get_native_namespace(frame)
+    return nw.from_dict(columns, native_namespace=library).to_native()
+
+
 def _refuse_copies(names: Any) -> None:
     copies = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if copies:
