@@ -18,8 +18,11 @@ PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 PERCENTAGE = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+)\s*%")
 WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ]\d{3})+),\d+|[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 DAY, MONTH, CLOCK = "(?:0?[1-9]|[12]\\d|3[01])", "(?:0?[1-9]|1[0-2])", "(?:[T ]+\\d{1,2}:\\d{2}.*)?"
+NAMED_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 DATE = re.compile(
     rf"[12]\d{{3}}[-/.]{MONTH}[-/.]{DAY}{CLOCK}"
+    rf"|(?i:{DAY}[- .]+{NAMED_MONTH}[- ,]+(?:\d\d)?\d\d{CLOCK})"
+    rf"|(?i:{NAMED_MONTH}[- ]{DAY},? \d{{4}}{CLOCK})"
     rf"|{DAY}[-/.]{DAY}[-/.](?:[12]\d{{3}}|(?<=\d\d.)\d\d){CLOCK}"
 )
 MISREAD = (
