@@ -765,8 +765,8 @@ def _read_lines(
 def _numbers_columns(line: list[str], table: pa.Table) -> bool:
     """Tell whether the first line is the numbers of columns, after row names under no name.
 
-    As pandas writes a frame whose columns have no names: the first line is ``,0,1,2``, and below its
-    empty entry rows are counted or named.
+    As pandas writes a frame whose columns have no names: the first line is ``,0,1,2``, and below
+    its empty entry rows are counted or named.
     """
     names = [name.strip() for name in line]
     if len(names) < 2 or names[0] or not all(name.isdecimal() for name in names[1:]):
