@@ -16,6 +16,7 @@ from inference.base import drawing
 from inference.fitting import export, posterior, predict, storage, tabular
 from inference.fitting.columns import Names
 from inference.fitting.posterior import posterior_latents
+from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
 from ppl_models.parts.repr import html_table, lines_of
@@ -136,6 +137,7 @@ class Fit(FitRecord):
             ValueError: if the level is not in (0, 1), or ``data`` or ``names`` do not fit the
                 model.
         """
+        data = in_blocks(self.model, data)
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
@@ -163,8 +165,9 @@ class Fit(FitRecord):
             ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the
                 items.
         """
+        rows = in_blocks(self.model, data)
         written: Path = drawing.ask(
-            "report", "write_report", self, data, path, image_shape, names=names
+            "report", "write_report", self, rows, path, image_shape, names=names
         )
         return written
 
