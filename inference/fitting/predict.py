@@ -59,7 +59,7 @@ def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndar
 def score(fit: FitRecord, data: Any) -> float:
     """Mean log-likelihood of a row (sequence), latents summed out.
 
-    Where the configurations are too many to sum over, a stochastic lower bound of it.
+    Where the configurations are too many to sum over, an estimate of it.
 
     Raises:
         ValueError: for a program whose rows do not stand in one plate, or whose log-likelihood is
