@@ -27,7 +27,7 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.validation import is_integer
 
 EXACT = 2**53  # whole numbers up to this size are numbers in double precision
-MISSING_CODES = (-9, -99, -999, -9999, 99, 999, 9999)  # of questionnaires, for a missing answer
+MISSING_CODES = (-9, -99, -999, -9999, 9, 99, 999, 9999)  # of questionnaires, for a missing answer
 FEW_ENTRIES = 8  # of a column, from which two values are called codes
 BEYOND = 4.0  # times the largest other entry, from which a positive code of a missing answer is one
 CHECKED_ROWS = 2**22  # numbers looked at in one go
