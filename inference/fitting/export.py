@@ -504,12 +504,13 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
     }
 
 
-def _assemble(datasets: dict[str, Any]) -> Any:
+def _assemble(datasets: dict[str, Any]) -> ArvizData:
     if has_datatree():
         import xarray as xr
 
         return xr.DataTree.from_dict(datasets)
-    return load_arviz().InferenceData(**datasets)
+    idata: InferenceData = load_arviz().InferenceData(**datasets)
+    return idata
 
 
 def _is_point(idata: Any) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -185,11 +185,6 @@ class Fit(FitRecord):
     def to_xarray(self, names: Names | None = None) -> xr.Dataset:
         """Estimates as an ``xarray.Dataset`` with named dims."""
         return tabular.to_xarray(self, names)
-
-    @overload
-    def posterior_frame(self, data: pd.DataFrame, names: Names | None = None) -> pd.DataFrame: ...
-    @overload
-    def posterior_frame(self, data: Any, names: Names | None = None) -> Any: ...
 
     def posterior_frame(self, data: Any, names: Names | None = None) -> Any:
         """Posterior of each row as a frame: probabilities, and the most probable values.

@@ -342,7 +342,20 @@ class ByColumn(ResponseFamily):
         raise ValueError("the families of the columns are read off data, and there are none yet")
 
 
-class OpenItems:
+class OpenModel:
+    """Models that leave sizes to the data, which :func:`inference.fit` and all that fit read."""
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Tell whether a size is still to be read off data."""
+        raise NotImplementedError
+
+    def for_data(self, data: Any) -> Self:
+        """Model with what it leaves open read off the data; itself where nothing is open."""
+        raise NotImplementedError
+
+
+class OpenItems(OpenModel):
     """Models whose number of items, and families of items, may be left to the data.
 
     A model is open while ``num_items`` is None. :func:`inference.fit` and all that fit complete it

@@ -441,6 +441,19 @@ def named_columns(variates: tuple[Any, ...]) -> tuple[str, ...] | None:
     return tuple(name for entry in variates for name in entry)
 
 
+def each_variate(data: Any) -> tuple[Any, ...]:
+    """Variates of data, every column of a table or every array of several by itself."""
+    data = as_frame(data)
+    if is_frame(data):
+        return tuple((name,) for name in column_names(data))
+    if isinstance(data, Mapping | tuple) or (
+        isinstance(data, list) and any(isinstance(part, Tensor | np.ndarray) for part in data)
+    ):
+        shapes = [tuple(np.shape(x))[1:] for x in _arrays(data)]
+        return tuple(shape if len(shape) > 1 else math.prod(shape) for shape in shapes)
+    return (1,) * as_table(data)[0].shape[1]
+
+
 def as_variates(
     owner: str, data: Any, variates: tuple[Any, ...], may_miss: bool
 ) -> tuple[Data, tuple[str, ...]]:
