@@ -199,6 +199,8 @@ class Factors:
 
     def contract(self, tree: Terms, target_dims: set[str]) -> Tensor:
         """Sum out latents but ``target_dims`` and multiply out plates but ``target``; packed."""
+        if not tree:
+            tree = OrderedDict({self.target: [packed.pack(torch.zeros(()), {})]})
         ring = LogRing(cache={}, dim_to_size=self.sizes)
         return cast(
             Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)

@@ -60,6 +60,7 @@ from inference.programs.sites import (
 from inference.programs.wrap import (
     crossed_plates,
     first_run,
+    in_words,
     not_at_once,
     other_density,
     prepared,
@@ -724,7 +725,7 @@ class Program:
         ]
         draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
-        with isolated(seed):
+        with isolated(seed), nullcontext() if self.is_own else in_words(self.model):
             for _ in range(num_draws):
                 trace = poutine.trace(shortest.model).get_trace(*shortest.args)
                 for name, values in draws.items():
