@@ -33,6 +33,7 @@ CHOICES = (
     "can be converted to an index",
     "Index tensor must have",  # of gather, which does not broadcast
 )
+DIMS = "up to 64 dims"
 SHAPES = ("shape", "size of tensor", "broadcast", "dimension", "expand")
 TRAINING = {  # layers whose density of a row changes from run to run while they train
     "dropout": "dropout",
@@ -321,6 +322,11 @@ def not_at_once(latents: str, error: BaseException) -> str:
             f"{place}: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if,"
             " while, int(), .item() or gather"
         )
+    elif DIMS in str(error):
+        remedy = (
+            "Every latent outside plates takes a dim of its own, of which PyTorch has 64: put alike"
+            " latents in a plate, and a chain in for t in pyro.markov(...):"
+        )
     elif "enumerate_support" in str(error):
         remedy = (
             "Which values one of them has depends on another: give it one set of values, such as a"
@@ -333,19 +339,6 @@ def not_at_once(latents: str, error: BaseException) -> str:
     return (
         f"the program runs, but not with all values of {latents} at once, at "
         f"{line_of_error(error)}: {first_line(error)}. {remedy}"
-    )
-
-
-def crossed_plates(latents: str, error: BaseException) -> str:
-    """Why the latents of a program cannot be summed out one after the other.
-
-    Args:
-        latents: their names; error: what the sum raised.
-    """
-    return (
-        f"the sums over {latents} cannot be told apart, since data in two crossed plates depend on "
-        f"latents in each of them ({first_line(error)}): make one of the plates a loop (for i in "
-        "pyro.plate(...)), whose latents are few, or take an engine that draws the latents"
     )
 
 
@@ -433,7 +426,10 @@ def _in_words(error: Exception, drawn: Mapping[str, tuple[int, int]]) -> str:
     if isinstance(error, ValueError) and not _is_of_library(error):
         return re.split(r"\n\s*Trace Shapes:", str(error))[0].rstrip()
     remedy = ""
+    numbers = set(re.findall(r"\d+", first_line(error)))
     for plate, (few, size) in drawn.items():
+        if not {str(few), str(size)} <= numbers:
+            continue
         remedy = (
             f". The plate {plate!r} would draw {few:,} of its {size:,} rows at every run"
             " (subsample_size), and a fit takes all of them: index what stands in it by the"
