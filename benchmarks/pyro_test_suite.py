@@ -11,8 +11,8 @@ an unpacked source distribution. Run: ``python benchmarks/pyro_test_suite.py --s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
-import os
 import sys
 import traceback
 from collections import Counter
@@ -32,7 +32,7 @@ from inference.programs.data import checked
 from inference.programs.global_state import isolated, quiet
 from inference.programs.program import Program
 
-FILES = tuple(os.environ.get("PF","tests/infer/test_enum.py tests/infer/test_valid_models.py").split())
+FILES = ("tests/infer/test_enum.py", "tests/infer/test_valid_models.py")
 METHODS = ("loss", "loss_and_grads", "differentiable_loss", "compute_marginals", "sample_posterior")
 
 
@@ -106,7 +106,8 @@ def _compared(model: Any, data: Any, kwargs: Any) -> dict[str, Any]:
         theirs = -pyro_loss(program, params)
     except Exception as error:  # noqa: BLE001 (whatever Pyro cannot do)
         return {"verdict": "answered alone", "sentence": f"{type(error).__name__}: {error}"[:200]}
-    near = math.isclose(own, theirs, rel_tol=1e-6, abs_tol=1e-6) or not (own == own or theirs == theirs)
+    both_nan = math.isnan(own) and math.isnan(theirs)
+    near = both_nan or math.isclose(own, theirs, rel_tol=1e-6, abs_tol=1e-6)
     return {"verdict": "equal" if near else "differs", "own": own, "pyro": theirs}
 
 
@@ -116,17 +117,15 @@ def _fitted(model: Any, data: Any, method: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace) -> Lines:
-    source = Path(args.source) if args.source else None
-    if source is None or not all((source / file).exists() for file in FILES):
+    source = Path(args.source).resolve()
+    if not (args.source and all((source / file).exists() for file in FILES)):
         yield {"skipped": f"--source: a folder with {' and '.join(FILES)} of Pyro was expected"}
         return
     taken = Taken(args.traceback)
     sys.path.insert(0, str(source))
-    here = os.getcwd()
-    os.chdir(source)
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:warnings", "--rootdir", str(source)]
-    pytest.main([*options, *(["-k", args.only] if args.only else []), *FILES], plugins=[taken])
-    os.chdir(here)
+    with contextlib.chdir(source):
+        pytest.main([*options, *(["-k", args.only] if args.only else []), *FILES], plugins=[taken])
     yield from taken.lines
     for part in ("density", "fit"):
         counts = Counter(line[f"{part}_verdict"] for line in taken.lines)

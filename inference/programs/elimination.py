@@ -194,8 +194,11 @@ class Factors:
         return latents if self.unrolled is None else self.unrolled.alone(latents)
 
     def plan(self) -> SumPlan:
-        """Cost of the sums over latents, the best of those that can be taken."""
-        return best_plan(*self._packed(), self._plates_of_latents, self.sizes)
+        """Cost of the sums over latents, the best of those that can be taken; plates by name."""
+        plan = best_plan(*self._packed(), self._plates_of_latents, self.sizes)
+        names = {symbol: name for name, symbol in self.trace.plate_to_symbol.items()}
+        unrolled, crossed = (frozenset(names[s] for s in p) for p in (plan.unrolled, plan.crossed))
+        return replace(plan, unrolled=unrolled, crossed=crossed)
 
     def planned(self, plan: SumPlan) -> Factors:
         """These factors with the plates unrolled whose latents are summed over jointly.
@@ -204,12 +207,11 @@ class Factors:
             ValueError: for sums that cannot be taken, naming the plates or the tree width.
         """
         if plan.crossed or plan.is_too_large:
-            plates = {symbol: name for name, symbol in self.trace.plate_to_symbol.items()}
-            named = listed(map(repr, self.enumerated), 6)
-            raise ValueError(plan.refusal(named, [plates[s] for s in plan.crossed]))
+            raise ValueError(plan.refusal(listed(map(repr, self.enumerated), 6)))
         if not plan.is_ordered:
             return self
-        unrolled = Unrolled.of(plan.unrolled, self.sizes, self._plates_of_latents)
+        plates = {self.trace.plate_to_symbol[name] for name in plan.unrolled}
+        unrolled = Unrolled.of(plates, self.sizes, self._plates_of_latents)
         return replace(self, unrolled=unrolled, sizes=unrolled.all_sizes)
 
     @property
@@ -244,7 +246,7 @@ class Factors:
         if not tree:
             tree = OrderedDict({self.target: [packed.pack(torch.zeros(()), {})]})
         kind = LogRing if self.unrolled is None else OrderedRing
-        ring = kind(cache={}, dim_to_size=self.sizes)
+        ring = kind(cache={}, dim_to_size=self.sizes)  # type: ignore[no-untyped-call]
         return cast(
             Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
         )
@@ -379,7 +381,7 @@ class Factors:
     def _drawn(self, tree: Terms, symbol: str) -> Tensor:
         """Draw one latent, which the factors are given from then on; support indices."""
         logits = self._log_weights(tree, symbol)  # (plates..., C)
-        index = torch.distributions.Categorical(logits=logits).sample()
+        index: Tensor = torch.distributions.Categorical(logits=logits).sample()
         chosen = self._packed_index(index)
         for terms in tree.values():
             for i, term in enumerate(terms):

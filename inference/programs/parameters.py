@@ -76,9 +76,7 @@ class ParameterSites(Messenger):
         noise: of a draw, see :class:`Flat`.
     """
 
-    def __init__(
-        self, replaced: dict[int, Tensor] | None = None, noise: float = NOISE
-    ) -> None:
+    def __init__(self, replaced: dict[int, Tensor] | None = None, noise: float = NOISE) -> None:
         super().__init__()
         self.noise = noise
         self.values: dict[str, Tensor] = {}

@@ -1,13 +1,13 @@
-"""Tree width of the sums over latents: what they cost, and crossed plates summed over jointly.
+r"""Tree width of the sums over latents: what they cost, and crossed plates summed over jointly.
 
 Latents that share a factor are neighbours in a graph. Summed out one by one, a latent leaves a
 factor of all its neighbours, a table of all their values; the fewest neighbours that the last of
-them can have is the tree width of the graph (Dechter 1999, doi:10.1016/S0004-3702(99)00059-4; which
-order has them is hard to find out, and the order here is greedy). Plates of alike entries are
+them can have is the tree width of the graph (Dechter 1999, doi:10.1016/S0004-3702(99)00059-4; the
+order here is greedy). Plates of alike entries are
 summed once for all of them (Obermeyer et al. 2019, arXiv:1902.03210), which is impossible where
 data in two crossed plates depend on latents in each: the latents w_1, ..., w_J of the smaller one,
 
-.. math:: p(x) = \\sum_{w} \\prod_j p(w_j) \\prod_i \\sum_{z_i} p(z_i) \\prod_j p(x_{ij} \\mid z_i, w_j)
+.. math:: p(x) = \sum_{w} \prod_j p(w_j) \prod_i \sum_{z_i} p(z_i) \prod_j p(x_{ij} \mid z_i, w_j)
 
 then are J latents, or those of both are, where few pairs are seen.
 """
@@ -21,12 +21,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from opt_einsum import get_symbol
 from pyro.ops.rings import LogRing
 from torch import Tensor
 
 MOST_ENTRIES = 2**24  # of a table of more than two latents
 MOST_FACTORS = 2**12  # that one factor is split into
+FIRST_SYMBOL = 0xE000  # of those that Pyro gives to no dim of its own
 ENTRIES_OF_FACTOR = 2**12  # of a table that takes as long as one more factor does
 Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
 
@@ -36,9 +36,9 @@ class SumPlan:
     """What the sums over latents cost.
 
     Args:
-        unrolled: symbols of plates whose entries are latents of their own.
+        unrolled: plates whose entries are latents of their own.
         latents: how many latents the largest table is of; entries: its size.
-        crossed: symbols of plates that keep the sums apart; none where they can be taken.
+        crossed: plates that keep the sums apart; none where they can be taken.
     """
 
     unrolled: frozenset[str] = frozenset()
@@ -56,25 +56,21 @@ class SumPlan:
         """Tell whether the largest table is one of many latents, and does not fit."""
         return self.latents > 2 and self.entries > MOST_ENTRIES
 
-    def refusal(self, named: str, plates: Sequence[str]) -> str:
-        """Why the sums cannot be taken, and what to do.
-
-        Args:
-            named: names of the latents; plates: of the crossed ones.
-        """
+    def refusal(self, latents: str) -> str:
+        """Why the sums over latents of these names cannot be taken, and what to do."""
         remedy = (
             "observe fewer pairs (NaN where there is none), or take an engine that draws latents,"
             " SVI with a guide of your own"
         )
-        if plates:
-            crossed = " and ".join(map(repr, sorted(plates)))
+        if self.crossed:
+            crossed = " and ".join(map(repr, sorted(self.crossed)))
             return (
-                f"the sums over {named} cannot be taken: data in the crossed plates {crossed} depend"
-                f" on latents in each of them, and neither is small enough to sum over all its"
-                f" entries jointly: {remedy}"
+                f"the sums over {latents} cannot be taken: data in the crossed plates {crossed}"
+                " depend on latents in each of them, and neither is small enough to sum over all"
+                f" its entries jointly: {remedy}"
             )
         return (
-            f"the sums over {named} are too large: {self.latents} latents depend on each other"
+            f"the sums over {latents} are too large: {self.latents} latents depend on each other"
             f" jointly (tree width {self.latents - 1}), a table of {self.entries:,} entries, where"
             f" at most {MOST_ENTRIES:,} were expected: {remedy}"
         )
@@ -112,7 +108,7 @@ class Unrolled:
             if (inside := tuple(plate for plate in ordered if plate in around))
         }
         new = cls(ordered, sizes, latents)
-        fresh = (s for s in map(get_symbol, itertools.count()) if s not in sizes)
+        fresh = (s for s in map(chr, itertools.count(FIRST_SYMBOL)) if s not in sizes)
         for symbol, inside in latents.items():
             for entry in itertools.product(*(range(sizes[plate]) for plate in inside)):
                 new.symbols[symbol, entry] = next(fresh)
@@ -182,8 +178,10 @@ class OrderedRing(LogRing):
         for symbol in order:
             near = [term for term in terms if symbol in dims_of(term)]
             terms = [term for term in terms if symbol not in dims_of(term)]
-            terms.append(super().sumproduct(near, {symbol}))
-        return cast(Tensor, super().sumproduct(terms, set()) if len(terms) > 1 else terms[0])
+            terms.append(super().sumproduct(near, {symbol}))  # type: ignore[no-untyped-call]
+        if len(terms) > 1:
+            terms = [super().sumproduct(terms, set())]  # type: ignore[no-untyped-call]
+        return terms[0]
 
 
 def elimination_order(

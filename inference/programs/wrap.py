@@ -453,7 +453,7 @@ def _is_of_library(error: BaseException) -> bool:
     """Tell whether Pyro or PyTorch raised an error, and not the user's own code or this library."""
     at, file = error.__traceback__, ""
     while at is not None:
-        at, file = at.tb_next, at.tb_frame.f_code.co_filename
+        file, at = at.tb_frame.f_code.co_filename, at.tb_next
     return file.startswith(LIBRARIES[:2])
 
 

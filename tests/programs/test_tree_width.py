@@ -78,12 +78,44 @@ def test_latents_of_crossed_plates_are_summed_jointly(n: int, m: int, seen: floa
     torch.testing.assert_close(program.log_marginal(restarts), torch.stack([total, total]))
 
 
+def blocks_in_rows(data: Tensor) -> None:
+    """A table of crossed plates in every row."""
+    p = pyro.sample("p", dist.Dirichlet(torch.ones(2)))
+    q = pyro.sample("q", dist.Dirichlet(torch.ones(3)))
+    chance = pyro.sample("chance", dist.Beta(torch.ones(2, 3), 1.0).to_event(2))
+    lines = pyro.plate("lines", data.shape[1], dim=-2)
+    columns = pyro.plate("columns", data.shape[2], dim=-1)
+    with pyro.plate("rows", len(data), dim=-3):
+        with lines:
+            z = pyro.sample("z", dist.Categorical(p))
+        with columns:
+            w = pyro.sample("w", dist.Categorical(q))
+        with lines, columns:
+            pyro.sample("y", dist.Bernoulli(Vindex(chance)[..., z, w]), obs=data)
+
+
+def test_restarts_of_crossed_plates_in_rows_are_each_of_them() -> None:
+    data = torch.stack([table(2, 3, seed=seed) for seed in range(4)])
+    program = Program(blocks_in_rows, data)
+    rows = torch.stack([by_hand(table(2, 3, seed=seed))[0] for seed in range(4)])
+    torch.testing.assert_close(program.log_marginal_rows(POINT), rows)
+    other = {**POINT, "chance": POINT["chance"].flip(0)}
+    both = {name: torch.stack([other[name], value]) for name, value in POINT.items()}
+    for together in (True, False):
+        batch = program.run_as(together).log_marginal_rows(both)
+        torch.testing.assert_close(batch[1], rows)
+        torch.testing.assert_close(batch[0], program.log_marginal_rows(other))
+
+
 def test_draws_of_crossed_latents_have_their_joint_distribution() -> None:
     data = table(3, 2)
     torch.manual_seed(0)
     draws = Program(latent_blocks, data).sample_latents(POINT, 1000)
     _, rows, columns = by_hand(data)
-    for drawn, marginal in ((draws["z"].reshape(-1, 3), rows), (draws["w"].reshape(-1, 2), columns)):
+    for drawn, marginal in (
+        (draws["z"].reshape(-1, 3), rows),
+        (draws["w"].reshape(-1, 2), columns),
+    ):
         shares = torch.nn.functional.one_hot(drawn, marginal.shape[1]).to(F64).mean(0)
         torch.testing.assert_close(shares, marginal, atol=0.065, rtol=0)  # 4 standard errors
     with_z0 = draws["z"].reshape(-1, 3)[:, 0] == 1  # P(w_0 | z_0 = 1), by hand with z_0 fixed
@@ -154,11 +186,14 @@ def test_more_latents_than_dims_are_refused_with_the_remedy() -> None:
         fit(lambda data: graph(data, path), torch.ones(79, dtype=F64))
 
 
-def test_crossed_plates_too_large_are_refused_before_any_work() -> None:
+def test_crossed_plates_too_large_are_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ValueError, match="'z', 'w' are too large: .*tree width.*observe fewer"):
-        fit(latent_blocks, torch.ones(40, 30, dtype=F64))
+        fit(latent_blocks, torch.ones(20, 16, dtype=F64))
+    monkeypatch.setattr("inference.programs.tree_width.MOST_FACTORS", 2)
     with pytest.raises(ValueError, match="crossed plates 'columns' and 'rows'"):
-        fit(latent_blocks, torch.ones(5000, 4500, dtype=F64))
+        fit(latent_blocks, torch.ones(3, 4, dtype=F64))
 
 
 @pytest.mark.parametrize(

@@ -80,34 +80,32 @@ def chain_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> 
     return logsumexp(forward, axis=1)
 
 
-def small_blocks(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
-    """A table of 2 by 3 cells a row, whose lines and columns have classes: crossed plates."""
+PAIRS = tuple(itertools.combinations(range(5), 2))
+
+
+def seen_in_pairs(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+    """Five binary latents of which every two share an item: a clique, of tree width four."""
     share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), 2.0))
-    chance = pyro.sample("chance", dist.Beta(torch.ones(2, 2, dtype=F64), 1.0).to_event(2))
-    size = num_rows if data is None else len(data)
-    rows = pyro.plate("rows", size, dim=-3)
-    lines, columns = pyro.plate("lines", 2, dim=-2), pyro.plate("columns", 3, dim=-1)
-    with rows, lines:
-        line = pyro.sample("line", dist.Bernoulli(share)).long()
-    with rows, columns:
-        column = pyro.sample("column", dist.Bernoulli(0.4)).long()
-    with rows, lines, columns:
-        cells = pyro.sample(
-            "cells",
-            dist.Bernoulli(Vindex(chance)[..., line, column]),
-            obs=None if data is None else data.reshape(size, 2, 3),
-        )
-    return cells.reshape(size, 6)
+    chance = pyro.sample("chance", dist.Beta(torch.ones(3, dtype=F64), 1.0).to_event(1))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        z = [pyro.sample(f"z_{i}", dist.Bernoulli(share)).long() for i in range(5)]
+        drawn = [
+            pyro.sample(
+                f"item_{k}",
+                dist.Bernoulli(Vindex(chance)[..., z[i] + z[j]]),
+                obs=None if data is None else data[:, k],
+            )
+            for k, (i, j) in enumerate(PAIRS)
+        ]
+    return torch.stack(drawn, -1)
 
 
-def blocks_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+def pairs_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     totals = []
-    for line in itertools.product(range(2), repeat=2):
-        for column in itertools.product(range(2), repeat=3):
-            chance = params["chance"][np.ix_(line, column)].ravel()
-            prior = stats.bernoulli.logpmf(line, params["share"]).sum()
-            prior += stats.bernoulli.logpmf(column, 0.4).sum()
-            totals.append(prior + stats.bernoulli.logpmf(data, chance).sum(-1))
+    for z in itertools.product(range(2), repeat=5):
+        chance = params["chance"][[z[i] + z[j] for i, j in PAIRS]]
+        prior = stats.bernoulli.logpmf(z, params["share"]).sum()
+        totals.append(prior + stats.bernoulli.logpmf(data, chance).sum(-1))
     return logsumexp(totals, axis=0)
 
 
@@ -141,13 +139,15 @@ def plain_programs() -> list[Row]:
             chain_log_likelihood,
         ),
         Row(
-            "crossed-plates",
-            small_blocks,
+            "latents-seen-in-pairs",
+            seen_in_pairs,
             {
                 "share": torch.tensor(0.3, dtype=F64),
-                "chance": torch.tensor([[0.9, 0.2], [0.3, 0.6]], dtype=F64),
+                "chance": torch.tensor([0.9, 0.2, 0.6], dtype=F64),
             },
-            {"share": (), "chance": (2, 2), "line": (2, 1), "column": (1, 3), "cells": (2, 3)},
-            blocks_log_likelihood,
+            {"share": (), "chance": (3,)}
+            | {f"z_{i}": () for i in range(5)}
+            | {f"item_{k}": () for k in range(len(PAIRS))},
+            pairs_log_likelihood,
         ),
     ]
