@@ -72,8 +72,9 @@ class Fit(FitRecord):
         """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
-        are solved for. Where the configurations are too many to sum over, a stochastic lower bound
-        of it: :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+        are solved for. Where the configurations are too many to sum over, an estimate of it by
+        annealed importance sampling:
+        :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
         Args:
             data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is
