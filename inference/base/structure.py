@@ -213,6 +213,12 @@ class Structure:
             1.0 if problem.rows is None else problem.num_rows / held,
         )
 
+    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """The same of every restart, (R, ...), each under its canonical labels."""
+        num = len(next(iter(params.values())))
+        every = ({name: value[r] for name, value in params.items()} for r in range(num))
+        return [self.degenerate(problem, self.canonical(own)) for own in every]
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 

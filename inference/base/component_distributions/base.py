@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -193,22 +193,30 @@ class ComponentDistribution:
             )
         ]
 
+    def spread_of(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Spread of all rows, against which :meth:`faults` holds that of components.
+
+        Args:
+            data, weights: as :meth:`scales`.
+        """
+        return self.scales(data, weights)
+
     def faults(
         self,
-        data: Tensor,
+        spread_of_all: Callable[[], Tensor],
         params: Params,
         counts: Tensor,
         floor: Tensor,
         names: Sequence[str],
-        weights: Tensor | None = None,
-    ) -> tuple[str, ...]:
-        """Components that have shrunk onto a few rows or equal values, in words.
+    ) -> list[tuple[str, ...]]:
+        """Components that have shrunk onto a few rows or equal values, in words, by restart.
 
         Args:
-            data: (N, J); params: (K, ...); counts: expected rows, (K,).
-            floor: least variances, (D,); names: of the items; weights: as :meth:`scales`.
+            spread_of_all: gives :meth:`spread_of` the rows, which are read where that is needed.
+            params: (R, K, ...); counts: expected rows, (R, K).
+            floor: least variances, (D,); names: of the items.
         """
-        return ()
+        return [()] * len(counts)
 
     def normal_scales(self, params: Params) -> NormalScales | None:
         """As :meth:`inference.base.structure.Structure.normal_scales`, of parameters (K, ...)."""

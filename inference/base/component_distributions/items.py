@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.base.component_distributions.base import ComponentDistribution, ends
-from inference.base.component_distributions.normal import EMPTY, rests_on
+from inference.base.component_distributions.normal import EMPTY, resting_on
 from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.degenerate import listed
@@ -475,29 +475,28 @@ class ItemDistribution(ComponentDistribution):
 
     def faults(
         self,
-        data: Tensor,
+        spread_of_all: Callable[[], Tensor],
         params: Params,
         counts: Tensor,
         floor: Tensor,
         names: Sequence[str],
-        weights: Tensor | None = None,
-    ) -> tuple[str, ...]:
+    ) -> list[tuple[str, ...]]:
         if "dispersion" not in params:
-            return ()
-        few, sentences = (counts < 2) & (counts >= 1), []
+            return super().faults(spread_of_all, params, counts, floor, names)
         at_floor = params["dispersion"] <= 1.001 * floor
         if bool(at_floor.any()):  # else the rows need not be read
-            at_floor = at_floor & (self.scales(data, weights) > 1.001 * floor)
+            at_floor = at_floor & (spread_of_all() > 1.001 * floor)
         dispersed = self.dispersed_items(names) if bool(at_floor.any()) else []
-        for k in at_floor.any(-1).nonzero().ravel().tolist():
-            items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
+        sentences: list[list[str]] = [[] for _ in counts]
+        for r, k in at_floor.any(-1).nonzero().tolist():
+            items = [dispersed[j] for j in at_floor[r, k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
-            sentences.append(
+            sentences[r].append(
                 f"the variance of component {k} in {shown} is at its floor"
                 f" (variance_floor={self.about.variance_floor:g} times the column's), on"
-                f" {float(counts[k]):.3g} rows"
+                f" {float(counts[r, k]):.3g} rows"
             )
-        return (*sentences, *rests_on(few, counts))
+        return resting_on((counts < 2) & (counts >= 1), counts, sentences)
 
     def normal_scales(self, params: Params) -> NormalScales | None:
         variances = ~sizes(self.family, self.about.num_items)

@@ -197,8 +197,14 @@ class HiddenMarkovStructure(Structure):
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
         spikes = self.distribution.faults(
-            steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often
-        )
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(steps.cut.rows, often)
+            ),
+            {name: value.unsqueeze(0) for name, value in emission_of(params).items()},
+            found[None, :, 0],
+            steps.floor,
+            names,
+        )[0]
         return (
             *(words.replace("component", "state") for words in spikes),
             *shared_words(found, "state"),

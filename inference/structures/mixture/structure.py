@@ -188,8 +188,23 @@ class MixtureStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
-        about = self.about
-        size = max(1, AT_ONCE // (about.num_components * about.num_items))
+        return self._degenerate(
+            problem, {name: value.unsqueeze(0) for name, value in params.items()}
+        )[0]
+
+    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        num = len(next(iter(params.values())))
+        every = [
+            self.canonical({name: value[r] for name, value in params.items()}) for r in range(num)
+        ]
+        return self._degenerate(
+            problem, {name: torch.stack([own[name] for own in every]) for name in params}
+        )
+
+    def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """Faults of every restart, (R, ...)."""
+        about, num = self.about, len(next(iter(params.values())))
+        size = max(1, AT_ONCE // (num * about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
@@ -203,15 +218,20 @@ class MixtureStructure(Structure):
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
+        items = items_of(about, problem.data)
         spikes = self.distribution.faults(
-            items_of(about, problem.data),
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(items, problem.weights)
+            ),
             params,
-            found[:, 0],
+            found[..., 0],
             self.floor(problem),
             names,
-            problem.weights,
         )
-        return (*spikes, *shared_words(found, "component"))
+        return [
+            (*words, *shared_words(own, "component"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentences on classes with too few cells, and covariates that separate components."""
