@@ -241,7 +241,10 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
-        if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
+        steps = (
+            self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
+        )
+        if steps is not None:  # else the program is traced
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
                 return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from inference.base.component_distributions.base import (
     ComponentDistribution,
+    Rows,
     ends,
     log_diagonal,
     log_two_pi,
@@ -44,6 +46,52 @@ MOST_OF_PRIOR = 0.5  # of a variance: beyond it the prior gives the width, not t
 MOST_SHOWN = 6  # columns of a warning
 ROWS_AT_ONCE = 2**20  # numbers of the rows whose covariance is taken
 EMPTY = 1e-10  # expected rows below which a component keeps its parameters
+
+
+@dataclass(frozen=True, eq=False)
+class NormalRows(Rows):
+    """Complete rows, the same for all restarts, under multivariate normal components."""
+
+    @cached_property
+    def _centred(self) -> Tensor:
+        return self.data - self.centre
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        return self._centred.mT.contiguous()
+
+    @cached_property
+    def _products(self) -> Tensor:
+        """Products of every two columns, (N, J (J + 1) / 2)."""
+        first, second = torch.tril_indices(*[self.data.shape[1]] * 2)
+        return self._centred[:, first] * self._centred[:, second]
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """Place of every two columns among the products, (J J,)."""
+        size = self.data.shape[1]
+        first, second = torch.tril_indices(size, size)
+        places = first.new_zeros(size, size)
+        places[first, second] = places[second, first] = torch.arange(len(first))
+        return places.flatten().to(self.data.device)
+
+    def log_densities(self, params: Params) -> Tensor:
+        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
+        across, (num, j) = factor.mT, self.data.shape
+        shift = across @ (params["means"] - self.centre).unsqueeze(-1)  # (R, K, J, 1)
+        whitened = (across.reshape(-1, j) @ self._columns).reshape(*factor.shape[:-1], num)
+        distance = whitened.sub_(shift).square_().sum(-2)
+        constant = log_diagonal(factor) - log_two_pi(j, factor)
+        return distance.mul_(-0.5).add_(constant.unsqueeze(-1))
+
+    def statistics(self, share: Tensor, params: Params) -> NormalStatistics:
+        weight, batch = share.reshape(-1, share.shape[-1]), share.shape[:-1]
+        squares = (weight @ self._products)[:, self._places]
+        return NormalStatistics(
+            (weight @ self._centred).reshape(*batch, -1),
+            squares.reshape(*batch, *[self.data.shape[1]] * 2),
+            self.centre,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +122,9 @@ class WholeRowDistribution(ComponentDistribution):
     def ridge(self, like: Tensor) -> Tensor:
         """Inverse scales of the prior of the precisions, a diagonal (J,)."""
         assert isinstance(self.about.component, RowDistribution)
-        return self.about.component.regularization * like.new_tensor(self.about.widths).square()
+        return _ridge(
+            self.about.component.regularization, self.about.widths, like.dtype, like.device
+        )
 
     def num_free(self, params: Params) -> int:
         """Number of free parameters, symmetric matrices counted once."""
@@ -203,6 +253,11 @@ class NormalDistribution(WholeRowDistribution):
             ~missing
         ).to(data)
 
+    def rows(self, data: Tensor, centre: Tensor) -> Rows:
+        if data.dim() == 3 or bool(data.isnan().any()):
+            return super().rows(data, centre)
+        return NormalRows(self, data, centre)
+
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         if bool(data.isnan().any()):
             if data.dim() == 3:
@@ -305,6 +360,13 @@ class NormalDistribution(WholeRowDistribution):
             params["precisions"]
         )  # Lambda = L L^T, so L^T (x - mu) is standard
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
+
+
+@lru_cache(maxsize=64)  # M-steps ask for them
+def _ridge(
+    regularization: float, widths: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return regularization * torch.tensor(widths, dtype=dtype, device=device).square()
 
 
 def _variances(params: Params) -> Tensor:
