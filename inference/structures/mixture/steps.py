@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -294,11 +295,10 @@ def responsibilities(
     n, K) or (R, 1, K); ``often``: how many rows are like each, (n,); None for one.
     """
     joint = rows.log_densities(params) + before.mT
-    peak = joint.amax(1, keepdim=True).clamp(min=torch.finfo(joint.dtype).min)
-    share = joint.sub_(peak).exp_()
-    total = share.sum(1, keepdim=True)
-    share = share.div_(total)
-    log_rows = total.log_().add_(peak).squeeze(1)
-    if often is None:
-        return share, log_rows.sum(-1)
-    return share.mul_(often), log_rows @ often
+    share = joint.softmax(1)
+    log_rows = joint.amax(1) - share.amax(1).log()  # of the component that is most probable
+    value = log_rows.sum(-1) if often is None else log_rows @ often
+    if not math.isfinite(value.sum()):  # a row without a density
+        log_rows = joint.logsumexp(1)
+        value = log_rows.sum(-1) if often is None else log_rows @ often
+    return share if often is None else share.mul_(often), value
