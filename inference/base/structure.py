@@ -241,9 +241,7 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
-        steps = (
-            self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
-        )
+        steps = self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
         if steps is not None:  # else the program is traced
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
