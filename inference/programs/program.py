@@ -415,12 +415,10 @@ class Program:
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
         if self._priors is not None and params.keys() >= self._priors.keys():
-            with pyro.validation_enabled(
-                False
-            ):  # a check asks about values, which costs as much as the density
-                return _total(
-                    (density(params[name]) for name, density in self._priors.items()), restarts
-                )
+            # made without checks, which ask about values at the cost of the density
+            return _total(
+                (density(params[name]) for name, density in self._priors.items()), restarts
+            )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
         return self._log_prior(
