@@ -215,9 +215,7 @@ class Structure:
 
     def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """The same of every restart, (R, ...), each under its canonical labels."""
-        num = len(next(iter(params.values())))
-        every = ({name: value[r] for name, value in params.items()} for r in range(num))
-        return [self.degenerate(problem, self.canonical(own)) for own in every]
+        return [self.degenerate(problem, own) for own in self.canonical_each(params)]
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
@@ -260,6 +258,13 @@ class Structure:
     def canonical(self, params: Params) -> Params:
         """Equivalent parameters under the convention for labels and signs."""
         return params
+
+    def canonical_each(self, params: Params) -> list[Params]:
+        """The same of every restart of parameters (R, ...)."""
+        num = len(next(iter(params.values())))
+        return [
+            self.canonical({name: value[r] for name, value in params.items()}) for r in range(num)
+        ]
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True

@@ -44,6 +44,7 @@ from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
+from inference.programs.restarts import stacked
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
@@ -183,6 +184,21 @@ class HiddenMarkovStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
+        return self._degenerate(
+            problem, {name: value.unsqueeze(0) for name, value in params.items()}
+        )[0]
+
+    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        every = self.canonical_each(params)
+        num = max(1, CHUNK // (problem.data[..., 0].numel() * self.about.num_states))
+        return [
+            words
+            for first in range(0, len(every), num)
+            for words in self._degenerate(problem, stacked(every[first : first + num]))
+        ]
+
+    def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """Faults of every restart, (R, ...)."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),
@@ -190,7 +206,7 @@ class HiddenMarkovStructure(Structure):
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
             return value_sums(
-                smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)],
+                smoothed_states(self.about, params, packed)[:, packed.isfinite().any(-1)],
                 weights_of_steps(packed, weights),
             )
 
@@ -200,15 +216,15 @@ class HiddenMarkovStructure(Structure):
             lambda: problem.once(
                 "spread", lambda: self.distribution.spread_of(steps.cut.rows, often)
             ),
-            {name: value.unsqueeze(0) for name, value in emission_of(params).items()},
-            found[None, :, 0],
+            emission_of(params),
+            found[..., 0],
             steps.floor,
             names,
-        )[0]
-        return (
-            *(words.replace("component", "state") for words in spikes),
-            *shared_words(found, "state"),
         )
+        return [
+            (*(text.replace("component", "state") for text in words), *shared_words(own, "state"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentence on a chain without memory, where a mixture says as much."""

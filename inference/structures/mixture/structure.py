@@ -46,6 +46,7 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
+from inference.programs.restarts import stacked
 from inference.structures.mixture.steps import (
     MixtureSetSteps,
     MixtureSteps,
@@ -193,13 +194,7 @@ class MixtureStructure(Structure):
         )[0]
 
     def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        num = len(next(iter(params.values())))
-        every = [
-            self.canonical({name: value[r] for name, value in params.items()}) for r in range(num)
-        ]
-        return self._degenerate(
-            problem, {name: torch.stack([own[name] for own in every]) for name in params}
-        )
+        return self._degenerate(problem, stacked(self.canonical_each(params)))
 
     def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Faults of every restart, (R, ...)."""
