@@ -185,8 +185,8 @@ class _Plain(Coordinates):
             has_zeros = restart_wise(zeros.reshape(len(image), -1).any(1), image)
             value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
         value = torch.where(same.reshape(image.shape), image, value)
-        if isinstance(self.support, constraints._Real):
-            return value
+        if isinstance(self.support, constraints._Real | constraints._Interval):
+            return value  # inside its interval by now
         for share in (*[0.5] * HALVINGS, 0.0):
             outside = _outside(self.support, value)
             if not bool(outside.any()):

@@ -120,13 +120,16 @@ class MixtureStructure(Structure):
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
-        return MixtureSteps(
-            self.about,
-            problem.program_of_one_row(),
-            problem.data,
-            chunk_elements,
-            weights=problem.weights,
-        )
+        def build() -> MixtureSteps:
+            return MixtureSteps(
+                self.about,
+                problem.program_of_one_row(),
+                problem.data,
+                chunk_elements,
+                weights=problem.weights,
+            )
+
+        return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows.
