@@ -343,7 +343,11 @@ class KnownDensity:
 
     def __call__(self, value: Tensor) -> Tensor:
         """Terms of values (..., batch and event), or their sum, (...)."""
-        is_inside = self.low is None or bool(((value >= self.low) & (value < self.high)).all())
+        is_inside = (
+            self.low is None
+            or self.high is None
+            or bool(((value >= self.low) & (value < self.high)).all())
+        )
         if value.requires_grad or not is_inside:
             terms: Tensor = self.fn.log_prob(value)
             return terms
@@ -351,7 +355,8 @@ class KnownDensity:
         if self.excess is None:
             return self.constant.expand(lead)
         slopes = torch.special.xlogy(self.excess, value)
-        return slopes.reshape(*lead, -1).sum(-1) + self.constant
+        total: Tensor = slopes.reshape(*lead, -1).sum(-1) + self.constant
+        return total
 
 
 def density_of(fn: Any) -> Callable[[Tensor], Tensor]:

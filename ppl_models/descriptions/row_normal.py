@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -47,7 +48,7 @@ class RowNormal(dist.MultivariateNormal):
             inverse, torch.eye(loc.shape[-1]).to(inverse), upper=False
         )
 
-    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> RowNormal:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> RowNormal:
         new: RowNormal = super().expand(
             batch_shape, self._get_checked_instance(RowNormal, _instance)
         )

@@ -73,7 +73,8 @@ class NormalRows(Rows):
         first, second = torch.tril_indices(size, size)
         places = first.new_zeros(size, size)
         places[first, second] = places[second, first] = torch.arange(len(first))
-        return places.flatten().to(self.data.device)
+        flat: Tensor = places.flatten().to(self.data.device)
+        return flat
 
     def log_densities(self, params: Params) -> Tensor:
         factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
@@ -82,7 +83,8 @@ class NormalRows(Rows):
         whitened = (across.reshape(-1, j) @ self._columns).reshape(*factor.shape[:-1], num)
         distance = whitened.sub_(shift).square_().sum(-2)
         constant = log_diagonal(factor) - log_two_pi(j, factor)
-        return distance.mul_(-0.5).add_(constant.unsqueeze(-1))
+        densities: Tensor = distance.mul_(-0.5).add_(constant.unsqueeze(-1))
+        return densities
 
     def statistics(self, share: Tensor, params: Params) -> NormalStatistics:
         weight, batch = share.reshape(-1, share.shape[-1]), share.shape[:-1]
