@@ -103,9 +103,9 @@ def derivatives(
         if rows.dim() != 1:
             raise ValueError("standard_errors: a program with one plate over rows was expected")
         if kind != "hessian":
+            # linear in the weights; of a sum, because torch imports sympy for given cotangents
             weights = torch.ones_like(rows, requires_grad=True)
-            # linear in the weights
-            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)
+            (gradient,) = torch.autograd.grad((rows * weights).sum(), free, create_graph=True)
             columns = [
                 torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
             ]
