@@ -255,13 +255,15 @@ def deliver(
     )
 
     out, held = call.out, dict[str, str]()
-    files = {ROWS: functools.partial(write_rows, result, frame)} if more is None else more
+    files: dict[str, Callable[[Path], str]] = (
+        {ROWS: functools.partial(write_rows, result, frame)} if more is None else dict(more)
+    )
 
     def kept(name: str, write: Callable[[Path], str]) -> Callable[[Path], None]:
         return lambda path: held.update({name: write(path)})
 
     if getattr(call, "choice", None) is not None:
-        files = {**files, "sizes.csv": functools.partial(_write_sizes, call.choice)}
+        files["sizes.csv"] = functools.partial(_write_sizes, call.choice)
     writers = {name: kept(name, write) for name, write in files.items()}
     summary = write_results(result, frame, out, image_shape, read_as, writers, report=False)
     if KEPT in summary:

@@ -280,7 +280,10 @@ def signature_files(
         write_csv(match_signatures(result, reference), path, index_label="component")
         return "one line a component, with the signatures of the reference most like it"
 
-    files = {ROWS: partial(write_rows, result, rows), "signatures.csv": signatures}
+    files: dict[str, Callable[[Path], str]] = {
+        ROWS: partial(write_rows, result, rows),
+        "signatures.csv": signatures,
+    }
     amounts = (result.local or {}).get("activities")
     if amounts is not None and len(amounts) == result.num_rows:
         files["activities.csv"] = activities

@@ -240,7 +240,8 @@ def test_a_part_of_a_choice_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     stages = {
         "write_picture": (
-            f"interrupted; all results but the page are in {out}: ppl-models report {out} makes it\n"
+            f"interrupted; all results but the page are in {out}: ppl-models report {out} makes"
+            " it\n"
         ),
         "write_json": (
             f"interrupted; the fit is saved in {out / 'fit'}, and its page is"
