@@ -55,7 +55,7 @@ from inference.report.sections import (
     predictive,
     settings,
 )
-from inference.report.verdicts import verdict
+from inference.report.verdicts import distance_in_words, verdict
 from inference.report.words import finding, say, verdict_of
 from ppl_models.parts.repr import counted, shown_settings
 
@@ -128,7 +128,7 @@ def _answer(subject: Subject) -> Answer:
     """Sections of the page; what several of them need is worked out once (``Subject.once``)."""
     fit, structure = subject.fit, subject.fit.structure
     sections = [
-        Section("warnings", "Warnings", _warnings(fit)),
+        Section("warnings", "Warnings", _warnings(subject)),
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(subject)),
         *middle(structure, subject),
@@ -184,6 +184,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         4 if fit.objective_name.endswith("per row") else 2,
         "sequence" if has_sequences(fit) else "row",
     )
+    near_optimum = distance_in_words(subject)[1]
     is_sampled = "diverging" in (fit.sample_stats or {})  # by NUTS, which makes nothing large
     rows = [
         [
@@ -201,7 +202,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             "converged",
             "yes" if fit.converged else "no",
-            "" if fit.converged else "the estimates are not final",
+            "" if fit.converged else say(f"fit.{'nearly' if near_optimum else 'not'}_final"),
         ],
         *_left(fit),
         [
@@ -303,8 +304,9 @@ def _given(fit: Fit) -> str:
     return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
 
 
-def _warnings(fit: Fit) -> list[Part]:
-    texts = list(fit.warnings)
+def _warnings(subject: Subject) -> list[Part]:
+    fit = subject.fit
+    texts = [with_names(fit, text, subject.names) for text in fit.warnings]
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
     return [Warned(texts)] if texts else []

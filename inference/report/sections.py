@@ -126,7 +126,8 @@ class Subject:
         is_part = self.num_sampled is not None and self.blocks is None
         data = None if is_part else self.data if self.blocks is None else self.blocks
         found = estimates_of(self.fit, data, names=self.names)
-        return replace(found, note=NEEDS_ALL) if is_part and found.note else found
+        note = NEEDS_ALL if is_part and found.note else found.note
+        return replace(found, note=with_names(self.fit, note, self.names))
 
 
 @dataclass(frozen=True)
@@ -319,7 +320,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     yield Paragraph(
         f"{level} intervals, by {found.source}."
         if found.source
-        else f"Without intervals: {with_names(subject.fit, found.note, subject.names)}."
+        else f"Without intervals: {found.note}."
     )
     if found.source and any(np.isnan(row.low) for row in found.rows):
         yield Paragraph(say("fit.bounds_note"))
