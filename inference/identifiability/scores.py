@@ -22,7 +22,7 @@ MOST_PARAMETERS = 200
 MOST_WORK = 2e7  # rows times entries, likewise
 # logarithm of numbers times rows times configurations of latents, up to which standard errors are
 # worked out unasked
-MOST_BITS = 32
+MOST_BITS = 29
 LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
 DRAWN_EACH = 10  # of them for each entry, at least
 LEAST_ROWS_EACH = 2  # of sequences, for each entry

@@ -63,6 +63,7 @@ MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
 # rows times profiles times items, beyond which fit of items is left to a call of its own
 MOST_CELLS = 2**27
+MOST_MOMENTS = 2**23  # profiles times items squared, likewise for M2
 LARGE_FALL = 0.1  # of a chance
 LEAST_EXPECTED = 0.8
 GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
@@ -134,7 +135,9 @@ def classified(subject: Subject) -> Classification | Refused:
 
 def absolute(subject: Subject) -> LimitedInformationFit | Refused:
     """Return limited-information fit statistics."""
-    return of_rows(subject, limited_information_fit)
+    layer, name = layer_of(subject), "limited_information_fit"
+    is_large = 2.0**layer.num_parents * layer.num_items**2 > MOST_MOMENTS
+    return _asked(subject, name, limited_information_fit, is_large)
 
 
 def fit_of_items(subject: Subject) -> ItemFit | Refused:
