@@ -59,8 +59,6 @@ if TYPE_CHECKING:
         WaldSteps as WaldSteps,
         validate_q as validate_q,
     )
-    from inference.inspection.signatures import match_signatures as match_signatures
-    from inference.inspection.table_fit import TableFit as TableFit, table_fit as table_fit
     from inference.inspection.topics import (
         group_means as group_means,
         negative_coherence as negative_coherence,

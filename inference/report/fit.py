@@ -88,7 +88,7 @@ def write_report(
         choice: the record of the choice of its size, such as of
             :func:`inference.selection.select_dimension`; its answer and table stand on the page.
         reference: signatures that a factorization's are matched with, a frame of the same columns
-            (as rows) by signatures; see :func:`inference.inspection.match_signatures`.
+            (as rows) by signatures; see :func:`inference.inspection.signatures.match_signatures`.
 
     Returns:
         The file written.

@@ -90,9 +90,9 @@ class Subject:
     reference: Any = None
     tell: list[Callable[[str], None]] = field(default_factory=list)
 
-    def number_step(self, key: str, **values: Any) -> tuple[str, ...]:
-        """The step that asks for the right number; none where the number was chosen."""
-        return () if self.choice is not None else (say(key, **values),)
+    def number_step(self, step: str) -> tuple[str, ...]:
+        """A step that asks for the right number; none where the number was chosen."""
+        return () if self.choice is not None else (step,)
 
     def once(self, ask: Callable[[Subject], T]) -> T:
         """The answer of a function of this page, worked out when it is first asked for."""

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from inference import EM, fit
-from inference.inspection import match_signatures, table_fit
+from inference.inspection.signatures import match_signatures
+from inference.inspection.table_fit import table_fit
 from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal, PoissonFactorization
 
 LEVELS = (2, 3, 2)

@@ -52,7 +52,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         if structure.about.counts
         else "inference.selection.fit_grid and held-out rows"
     )
-    return verdict_of(asked, *subject.number_step("factorization.number_step", choice=choice))
+    return verdict_of(asked, *subject.number_step(say("factorization.number_step", choice=choice)))
 
 
 @verdict.register

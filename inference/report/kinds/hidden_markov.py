@@ -119,7 +119,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
-        *subject.number_step("hidden_markov.number_step"),
+        *subject.number_step(say("hidden_markov.number_step")),
     )
 
 

@@ -83,7 +83,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
-        *subject.number_step("layers.number_step"),
+        *subject.number_step(say("layers.number_step")),
     )
 
 

@@ -69,7 +69,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
-    return verdict_of(asked, *subject.number_step("mixture.number_step"))
+    return verdict_of(asked, *subject.number_step(say("mixture.number_step")))
 
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:

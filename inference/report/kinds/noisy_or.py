@@ -50,7 +50,7 @@ def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
-        *subject.number_step("noisy_or.number_step"),
+        *subject.number_step(say("noisy_or.number_step")),
     )
 
 

@@ -49,7 +49,7 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
-        *subject.number_step("options.number_step"),
+        *subject.number_step(say("options.number_step")),
     )
 
 
