@@ -45,8 +45,9 @@ from inference.report.sections import (
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
 from inference.report.words import finding, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
+from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.repr import counted, few_digits, listed
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.responses import Bernoulli, ResponseFamily
 
 LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported
@@ -210,7 +211,7 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
         sections.insert(0, Section("answers", "Answers by class", _answers(subject)))
     if structure.regresses:
         sections.insert(0, Section("covariates", "What the groups depend on", _covariates(subject)))
-    if structure.about.num_components > 1 and subject.data is not None:
+    if structure.about.num_components > 1 and _is_latent_class(structure):
         sections.append(Section("classes", "Fit of the classes", _fit_of_classes(subject)))
     return [Section("components", "Groups", _groups(structure, subject)), *sections]
 
@@ -228,6 +229,14 @@ def _answers(subject: Subject) -> Iterator[Part]:
         "probability of every answer in every class, one panel an item",
     )
     yield Paragraph(say("mixture.answers_note"))
+
+
+def _is_latent_class(structure: MixtureStructure) -> bool:
+    """Test if all items are yes-no or of categories."""
+    component, num_items = structure.about.component, structure.about.num_items
+    return isinstance(component, ResponseFamily) and all(
+        isinstance(family, Bernoulli | Categorical) for family, _, _ in component.blocks(num_items)
+    )
 
 
 def _fit_of_classes(subject: Subject) -> Iterator[Part]:
