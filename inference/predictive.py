@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from inference.base.structure import as_numbers
 from inference.fitting.columns import (
@@ -193,7 +193,7 @@ class PredictiveCheck:
         with np.errstate(invalid="ignore"):
             clear = (
                 known
-                & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors)
+                & (np.abs(sizes) > -ndtri(LEVEL / (2 * known.sum())) * errors)
                 & (np.abs(sizes) >= LEAST)
             )
         one, other = np.triu_indices(self.observed.shape[1], 1)
@@ -219,7 +219,7 @@ def _outstanding(
     with np.errstate(invalid="ignore"):
         off = (
             np.abs(judged[0] - judged[1:].mean(0))
-            > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+            > -stdtrit(num_simulations - 1, LEVEL / (2 * num_columns)) * errors
         )
         clear = off & (np.abs(sizes) >= LEAST)
     order = sorted(np.flatnonzero(clear).tolist(), key=lambda j: -abs(sizes[j]))

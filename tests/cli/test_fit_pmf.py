@@ -63,6 +63,7 @@ def test_the_distribution_asked_for(table, tmp_path, distribution, model):
         "posterior.nc",
         "posterior.csv",
         "signatures.csv",
+        "activities.csv",
         "report.html",
         "summary.json",
     }

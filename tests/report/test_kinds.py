@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
         lambda: Mixture(2, Bernoulli(), 6),
         BITS,
         SHORT,
-        {"verdict", "components", "estimates", "latents"},
+        {"verdict", "components", "classes", "estimates", "latents"},
     ),
     "normal mixture": (
         lambda: Mixture(2, MultivariateNormal(), 3),

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from inference.fitting.columns import as_matrix, labels_of
+from inference.inspection.signatures import match_signatures
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
@@ -51,8 +52,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         if structure.about.counts
         else "inference.selection.fit_grid and held-out rows"
     )
-    number_step = say("factorization.number_step", choice=choice)
-    return verdict_of(asked, number_step)
+    return verdict_of(asked, *subject.number_step(say("factorization.number_step", choice=choice)))
 
 
 @verdict.register
@@ -272,7 +272,8 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Part]:
 @middle.register(FactorizationStructure)
 @middle.register(UsageStructure)
 def _(structure: FactorizationStructure | UsageStructure, subject: Subject) -> list[Section]:
-    return [Section("signatures", "Signatures", _signatures(subject)), estimates(subject)]
+    parts = [*_signatures(subject), *_matches(subject)]
+    return [Section("signatures", "Signatures", parts), estimates(subject)]
 
 
 def _signatures(subject: Subject) -> Iterator[Part]:
@@ -299,6 +300,19 @@ def _signatures(subject: Subject) -> Iterator[Part]:
             ("component", "share of all amounts", "share of rows that it makes more than 1 % of"),
             rows,
         )
+
+
+def _matches(subject: Subject) -> Iterator[Part]:
+    """Signatures of a reference set that are most like those of the fit."""
+    if subject.reference is None:
+        return
+    found = match_signatures(subject.fit, subject.reference)
+    rows = [
+        [f"component {label}", *(f"{v:.3f}" if isinstance(v, float) else v for v in line)]
+        for label, line in zip(found.index, found.itertuples(index=False), strict=True)
+    ]
+    yield Paragraph(say("factorization.reference"))
+    yield Table(("signature", "most like it", "cosine", "next", "cosine"), rows)
 
 
 @middle.register
