@@ -76,17 +76,14 @@ def rank_restarts(
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
     """Faults of the solution of each restart; see ``Structure.degenerate``."""
-    num = len(next(iter(params.values())))
-    faults = []
-    for r in range(num):
-        params_r = {name: value[r] for name, value in params.items()}
-        finite = all(bool(value.isfinite().all()) for value in params_r.values())
-        faults.append(
-            problem.structure.degenerate(problem, problem.structure.canonical(params_r))
-            if finite
-            else ("not finite",)
-        )
-    return tuple(faults)
+    finite = torch.stack(
+        [value.isfinite().reshape(len(value), -1).all(-1).cpu() for value in params.values()]
+    ).all(0)
+    own = params
+    if not bool(finite.all()):
+        own = {name: value[finite.to(value.device)] for name, value in params.items()}
+    found = iter(problem.structure.degenerate_each(problem, own) if bool(finite.any()) else ())
+    return tuple(next(found) if is_finite else ("not finite",) for is_finite in finite.tolist())
 
 
 def distinct_optima(

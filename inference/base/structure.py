@@ -213,6 +213,10 @@ class Structure:
             1.0 if problem.rows is None else problem.num_rows / held,
         )
 
+    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """The same of every restart, (R, ...), each under its canonical labels."""
+        return [self.degenerate(problem, own) for own in self.canonical_each(params)]
+
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
 
@@ -235,7 +239,8 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
-        if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
+        steps = self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
+        if steps is not None:  # else the program is traced
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
                 return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
@@ -253,6 +258,13 @@ class Structure:
     def canonical(self, params: Params) -> Params:
         """Equivalent parameters under the convention for labels and signs."""
         return params
+
+    def canonical_each(self, params: Params) -> list[Params]:
+        """The same of every restart of parameters (R, ...)."""
+        num = len(next(iter(params.values())))
+        return [
+            self.canonical({name: value[r] for name, value in params.items()}) for r in range(num)
+        ]
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True

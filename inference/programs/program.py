@@ -412,8 +412,8 @@ class Program:
         return self._each(self._log_prior_of, params)
 
     @cached_property
-    def _priors(self) -> dict[str, Any] | None:
-        """Priors of the parameters, where none depends on another's value.
+    def _priors(self) -> dict[str, Callable[[Tensor], Tensor]] | None:
+        """Log-densities of the parameters, where none depends on another's value.
 
         Of this library's models, which do not choose by values.
         """
@@ -428,12 +428,10 @@ class Program:
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
         if self._priors is not None and params.keys() >= self._priors.keys():
-            with pyro.validation_enabled(
-                False
-            ):  # a check asks about values, which costs as much as the density
-                return _total(
-                    (prior.log_prob(params[name]) for name, prior in self._priors.items()), restarts
-                )
+            # made without checks, which ask about values at the cost of the density
+            return _total(
+                (density(params[name]) for name, density in self._priors.items()), restarts
+            )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
         return self._log_prior(
@@ -783,11 +781,13 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
 
 
 def _total(log_probs: Iterable[Tensor], restarts: int | None) -> Tensor:
-    sums = (
-        value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1)
+    sums = [
+        value
+        if value.dim() == (restarts is not None)
+        else (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1))
         for value in log_probs
-    )
-    return sum(sums, torch.zeros(()))
+    ]
+    return sum(sums[1:], sums[0]) if sums else torch.zeros(())
 
 
 def _value(trace: Any, name: str) -> Tensor:

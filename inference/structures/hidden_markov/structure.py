@@ -44,6 +44,7 @@ from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
+from inference.programs.restarts import stacked
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
@@ -116,13 +117,16 @@ class HiddenMarkovStructure(Structure):
         return standard(problem, self.distribution, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
-        return HiddenMarkovSteps(
-            self.about,
-            problem.program_of_one_row(),
-            problem.data,
-            chunk_elements,
-            weights=problem.weights,
-        )
+        def build() -> HiddenMarkovSteps:
+            return HiddenMarkovSteps(
+                self.about,
+                problem.program_of_one_row(),
+                problem.data,
+                chunk_elements,
+                weights=problem.weights,
+            )
+
+        return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start near K rows by k-means++, every second from time windows, or at random."""
@@ -183,6 +187,21 @@ class HiddenMarkovStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
         """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
+        return self._degenerate(
+            problem, {name: value.unsqueeze(0) for name, value in params.items()}
+        )[0]
+
+    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        every = self.canonical_each(params)
+        num = max(1, CHUNK // (problem.data[..., 0].numel() * self.about.num_states))
+        return [
+            words
+            for first in range(0, len(every), num)
+            for words in self._degenerate(problem, stacked(every[first : first + num]))
+        ]
+
+    def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """Faults of every restart, (R, ...)."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),
@@ -190,19 +209,25 @@ class HiddenMarkovStructure(Structure):
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
             return value_sums(
-                smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)],
+                smoothed_states(self.about, params, packed)[:, packed.isfinite().any(-1)],
                 weights_of_steps(packed, weights),
             )
 
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
         spikes = self.distribution.faults(
-            steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(steps.cut.rows, often)
+            ),
+            emission_of(params),
+            found[..., 0],
+            steps.floor,
+            names,
         )
-        return (
-            *(words.replace("component", "state") for words in spikes),
-            *shared_words(found, "state"),
-        )
+        return [
+            (*(text.replace("component", "state") for text in words), *shared_words(own, "state"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentence on a chain without memory, where a mixture says as much."""
