@@ -45,6 +45,7 @@ from inference.base.structure import (
     split_starts,
 )
 from inference.engines.em import EM
+from inference.engines.integration import refined, with_nodes
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import SearchState, search_starts
@@ -308,6 +309,8 @@ def fit_problem(
     began, seed = time.monotonic(), problem.seed
     with _own_settings() as caught:
         search, is_plain = None, method is None and not problem.start_given
+        if method is None or isinstance(method, EM):
+            problem = with_nodes(problem, must=method is not None)
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -366,6 +369,8 @@ def fit_problem(
                     splits = shared.splits(problem, search, standard)
                     settings = (search, method, engine_problem, init, splits, bar, path)
                     state = _searched(shared, *settings)
+                if isinstance(method, EM):
+                    state = refined(problem, state, method, bar)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -743,6 +748,8 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
     rows = 1 if checks_data(problem.model) else program.num_rows
     out: dict[str, tuple[int, ...]] = {}
     for name in program.row_latents:
+        if name in program.integrated:
+            continue
         site = program.site(name)
         count = max(1, math.prod(site.shape) // rows)
         out[name] = (count, 2 if site.is_binary else site.num_values or 0)

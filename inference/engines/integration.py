@@ -1,0 +1,165 @@
+r"""Continuous latents of rows in EM: quadrature, with more nodes until estimates stay where they are.
+
+At an estimate with so many nodes, let g be the gradient of the log-posterior by about twice as
+many, centred at that estimate, less its own, and I the observed information. The estimate by the
+finer nodes lies about :math:`I^{-1} g` away, and no entry of it further than
+
+.. math:: \delta = \sqrt{g^\top I^{-1} g}
+
+of its standard errors. Where that is more than is asked for, nodes are centred at the posterior of
+every row, EM goes on from the estimate, and from the second time on with about twice as many nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from inference.base.outcome import EstimateWarning, Outcome
+from inference.base.progress import Progress
+from inference.base.structure import Structure, sampled_sites
+from inference.programs.coordinates import Coordinates
+from inference.programs.curvature import data_chunks, minus_hessian
+from inference.programs.program import Params, Program
+from inference.programs.quadrature import (
+    Quadrature,
+    integrated,
+    quadrature_for,
+    quadrature_of,
+)
+
+if TYPE_CHECKING:
+    from inference.base.structure import Problem
+    from inference.engines.em import EM
+
+logger = logging.getLogger(__name__)
+
+FIRST_NODES = {1: 11, 2: 7}  # in each dim, by the number of dims of a row
+MOST_NODES = {1: 95, 2: 31}
+MOST_COORDINATES = 400  # whose second derivatives are worked out
+FLAT = 1e-9  # of the largest curvature: along less than that nothing moves
+
+
+def with_nodes(problem: Problem, must: bool) -> Problem:
+    """Problem whose continuous latents of rows are nodes of quadrature, where that can be.
+
+    Args:
+        problem: of a program of the user; must: whether there is no other engine to go to.
+
+    Raises:
+        ValueError: where it must and cannot be, saying why.
+    """
+    program = problem.program()
+    names = sampled_sites(problem.structure, program)
+    if not names or program.first_trace is None or problem.rows is not None:
+        return problem
+    try:
+        rule = quadrature_for(
+            program.first_trace.nodes, {name: program.site(name) for name in names}, FIRST_NODES
+        )
+        new = _ruled(problem, rule)
+        new.program().check_enumerable()
+    except ValueError as error:
+        if must:
+            raise
+        logger.info("continuous latents of the rows are drawn, for %s", error)
+        return problem
+    return new
+
+
+def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) -> Outcome:
+    """Outcome with nodes enough that its best estimate stays where it is.
+
+    Args:
+        problem: that the engine solved, its continuous latents nodes; outcome: what it found.
+        method: the engine; progress: of the fit.
+
+    Warns:
+        EstimateWarning: where the most nodes there are do not suffice.
+    """
+    rule = quadrature_of(problem.model)
+    if rule is None or not outcome.params:
+        return outcome
+    most = MOST_NODES[sum(rule.dims.values())]
+    is_first = True
+    while True:
+        best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
+        params = {name: value[best] for name, value in outcome.params.items()}
+        finer = dataclasses.replace(rule, num_nodes=2 * rule.num_nodes + 1, at=params)
+        rule = dataclasses.replace(rule, **_errors(problem, finer, params))
+        logger.info(
+            "%d nodes, centred: %s; %.2g standard errors, %.2g nats from %d nodes",
+            rule.num_nodes,
+            rule.at is not None,
+            rule.error,
+            rule.log_likelihood_error,
+            finer.num_nodes,
+        )
+        if not rule.error > method.integration_error or finer.num_nodes > most:
+            break
+        rule = dataclasses.replace(
+            rule, at=params, num_nodes=rule.num_nodes if is_first else finer.num_nodes
+        )
+        is_first = False
+        problem = dataclasses.replace(_ruled(problem, rule), start_given=True)
+        again = method.run(problem, {name: v[None] for name, v in params.items()}, progress, None)
+        outcome = dataclasses.replace(
+            again, num_tried=outcome.num_tried, replicates=None
+        )
+    if rule.error > method.integration_error:
+        warnings.warn(
+            f"integrals over {', '.join(rule.dims)} by {rule.num_nodes} nodes: twice as many would "
+            f"move an estimate by up to {rule.error:.2g} of its standard error, more than "
+            f"integration_error={method.integration_error:g}: NUTS() draws them instead",
+            EstimateWarning,
+            stacklevel=3,
+        )
+    return dataclasses.replace(outcome, model=integrated(problem.model, rule))
+
+
+def _ruled(problem: Problem, rule: Quadrature) -> Problem:
+    model = integrated(problem.model, rule)
+    structure = Structure(model)
+    return dataclasses.replace(
+        problem, model=model, structure=structure, cache={}, trial_results={}
+    )
+
+
+def _errors(problem: Problem, finer: Quadrature, params: Params) -> dict[str, float]:
+    """How far estimates are from those of finer nodes: in standard errors, and in nats."""
+    params = {name: value.double() for name, value in params.items()}
+    ours, theirs = (
+        next(data_chunks(model, problem.data))
+        for model in (problem.model, integrated(problem.model, finer))
+    )
+    coordinates = Coordinates.of(ours, params)
+    coordinates = coordinates.without(coordinates.at_bound())
+    free = coordinates.vector().detach()
+
+    def log_posterior(program: Program) -> Callable[[Tensor], Tensor]:
+        def of(at: Tensor) -> Tensor:
+            values = coordinates.params(at)
+            return program.log_marginal(values) + program.log_prior(values)
+
+        return of
+
+    at = free.clone().requires_grad_()
+    with torch.enable_grad():
+        difference = log_posterior(theirs)(at) - log_posterior(ours)(at)
+    nats = float(difference)
+    if not len(free):
+        return {"error": 0.0, "log_likelihood_error": nats}
+    (gap,) = torch.autograd.grad(difference, at)
+    if len(free) > MOST_COORDINATES:  # no more than what could be gained
+        return {"error": math.sqrt(2 * abs(nats)), "log_likelihood_error": nats}
+    values, turns = torch.linalg.eigh(minus_hessian(log_posterior(ours), free))
+    bent = values > FLAT * values.abs().max()
+    steps = (turns[:, bent].mT @ gap).square() / values[bent]
+    return {"error": float(steps.sum().sqrt()), "log_likelihood_error": nats}
