@@ -25,8 +25,8 @@ from torch import Tensor
 from inference.base.outcome import EstimateWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.structure import Structure, sampled_sites
-from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_hessian
+from inference.programs.parameters import FAR
 from inference.programs.program import Params, Program
 from inference.programs.quadrature import (
     Quadrature,
@@ -139,13 +139,21 @@ def _errors(problem: Problem, finer: Quadrature, params: Params) -> dict[str, fl
         next(data_chunks(model, problem.data))
         for model in (problem.model, integrated(problem.model, finer))
     )
-    coordinates = Coordinates.of(ours, params)
-    coordinates = coordinates.without(coordinates.at_bound())
-    free = coordinates.vector().detach()
+    inner = {
+        name: value.nan_to_num().clamp(-FAR, FAR)
+        for name, value in ours.unconstrained(params).items()
+    }
+    free = torch.cat([value.reshape(-1) for value in inner.values()]).detach()
 
     def log_posterior(program: Program) -> Callable[[Tensor], Tensor]:
         def of(at: Tensor) -> Tensor:
-            values = coordinates.params(at)
+            parts = at.split([value.numel() for value in inner.values()])
+            values = program.constrained(
+                {
+                    name: part.reshape(value.shape)
+                    for (name, value), part in zip(inner.items(), parts, strict=True)
+                }
+            )
             return program.log_marginal(values) + program.log_prior(values)
 
         return of
@@ -153,9 +161,7 @@ def _errors(problem: Problem, finer: Quadrature, params: Params) -> dict[str, fl
     at = free.clone().requires_grad_()
     with torch.enable_grad():
         difference = log_posterior(theirs)(at) - log_posterior(ours)(at)
-    nats = float(difference)
-    if not len(free):
-        return {"error": 0.0, "log_likelihood_error": nats}
+    nats = float(difference.detach())
     (gap,) = torch.autograd.grad(difference, at)
     if len(free) > MOST_COORDINATES:  # no more than what could be gained
         return {"error": math.sqrt(2 * abs(nats)), "log_likelihood_error": nats}
