@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from inference.base.optima import rank_restarts
 from inference.base.outcome import EstimateWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.structure import Structure, sampled_sites
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_NODES = {1: 11, 2: 7}  # in each dim, by the number of dims of a row
 MOST_NODES = {1: 95, 2: 31}
+MOST_OPTIMA = 2  # of the first nodes, that are refined
 MOST_COORDINATES = 400  # whose second derivatives are worked out
 FLAT = 1e-9  # of the largest curvature: along less than that nothing moves
 
@@ -75,7 +77,7 @@ def with_nodes(problem: Problem, must: bool) -> Problem:
 
 
 def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) -> Outcome:
-    """Outcome with nodes enough that its best estimate stays where it is.
+    """Outcome with nodes enough that its estimate stays where it is, of the best two optima.
 
     Args:
         problem: that the engine solved, its continuous latents nodes; outcome: what it found.
@@ -85,34 +87,29 @@ def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) 
         EstimateWarning: where the most nodes there are do not suffice.
     """
     rule = quadrature_of(problem.model)
-    if rule is None or not outcome.params:
+    if rule is None or not outcome.params or problem.rows is not None:
         return outcome
-    most = MOST_NODES[sum(rule.dims.values())]
-    is_first = True
-    while True:
-        best = int(outcome.objective.nan_to_num(nan=-math.inf).argmax())
-        params = {name: value[best] for name, value in outcome.params.items()}
-        finer = dataclasses.replace(rule, num_nodes=2 * rule.num_nodes + 1, at=params)
-        rule = dataclasses.replace(rule, **_errors(problem, finer, params))
-        logger.info(
-            "%d nodes, centred: %s; %.2g standard errors, %.2g nats from %d nodes",
-            rule.num_nodes,
-            rule.at is not None,
-            rule.error,
-            rule.log_likelihood_error,
-            finer.num_nodes,
+    optimum = rank_restarts(problem, outcome.params, outcome.objective).optimum
+    starts = [
+        int((optimum == k).nonzero()[0]) for k in range(min(MOST_OPTIMA, int(optimum.max()) + 1))
+    ] or [int(outcome.objective.nan_to_num(-math.inf).argmax())]
+    counts = outcome.replicates
+    counts = torch.ones_like(optimum) if counts is None else counts
+    tried = outcome.num_tried or (len(optimum) if len(optimum) > 1 else None)
+    found = []
+    for r in starts:
+        new, own = _refined(problem, _only(outcome, r), rule, method, progress)
+        reached = counts[optimum == optimum[r]].sum().reshape(1)
+        model = integrated(problem.model, own)
+        found.append(
+            (
+                own,
+                dataclasses.replace(
+                    new, model=model, num_tried=tried, replicates=reached
+                ),
+            )
         )
-        if not rule.error > method.integration_error or finer.num_nodes > most:
-            break
-        rule = dataclasses.replace(
-            rule, at=params, num_nodes=rule.num_nodes if is_first else finer.num_nodes
-        )
-        is_first = False
-        problem = dataclasses.replace(_ruled(problem, rule), start_given=True)
-        again = method.run(problem, {name: v[None] for name, v in params.items()}, progress, None)
-        outcome = dataclasses.replace(
-            again, num_tried=outcome.num_tried, replicates=None
-        )
+    rule, best = max(found, key=lambda pair: float(pair[1].objective))
     if rule.error > method.integration_error:
         warnings.warn(
             f"integrals over {', '.join(rule.dims)} by {rule.num_nodes} nodes: twice as many would "
@@ -121,7 +118,49 @@ def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) 
             EstimateWarning,
             stacklevel=3,
         )
-    return dataclasses.replace(outcome, model=integrated(problem.model, rule))
+    return best
+
+
+def _refined(
+    problem: Problem, outcome: Outcome, rule: Quadrature, method: EM, progress: Progress
+) -> tuple[Outcome, Quadrature]:
+    """Outcome of one start, and its rule with its errors."""
+    most, is_first = MOST_NODES[sum(rule.dims.values())], True
+    while True:
+        params = {name: value[0] for name, value in outcome.params.items()}
+        finer = dataclasses.replace(rule, num_nodes=2 * rule.num_nodes + 1, at=params)
+        rule = dataclasses.replace(rule, **_errors(problem, finer, params))
+        logger.info(
+            "%d nodes, %s: %.2g standard errors, %.2g nats from %d nodes",
+            rule.num_nodes,
+            "the same in all rows" if rule.at is None else "centred in each row",
+            rule.error,
+            rule.log_likelihood_error,
+            finer.num_nodes,
+        )
+        if rule.error <= method.integration_error or finer.num_nodes > most:
+            return outcome, rule
+        rule = rule if is_first else finer
+        rule, is_first = dataclasses.replace(rule, at=params), False
+        problem = dataclasses.replace(_ruled(problem, rule), start_given=True)
+        start = {name: value[None] for name, value in params.items()}
+        outcome = method.run(problem, start, progress, None)
+
+
+def _only(outcome: Outcome, r: int) -> Outcome:
+    """Outcome of one restart."""
+    return dataclasses.replace(
+        outcome,
+        params={name: value[r : r + 1] for name, value in outcome.params.items()},
+        **{
+            name: getattr(outcome, name)[r : r + 1]
+            for name in ("objective", "log_likelihood", "converged", "num_iterations")
+        },
+        history=outcome.history[:, r : r + 1],
+        history_log_likelihood=outcome.history_log_likelihood[:, r : r + 1],
+        objective_left=None if outcome.objective_left is None else outcome.objective_left[r : r + 1],
+        fate=None if outcome.fate is None else outcome.fate[r : r + 1],
+    )
 
 
 def _ruled(problem: Problem, rule: Quadrature) -> Problem:

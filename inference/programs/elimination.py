@@ -373,11 +373,7 @@ def factors_of(
                     )
         terms[name] = narrow_repeated(
             log_prob,
-            [
-                d
-                for d, s in symbols[name].items()
-                if s in (alone if name in prior.apart else target)
-            ],
+            [d for d, s in symbols[name].items() if s in target - alone and name not in prior.apart],
         )
     sizes |= {enumerated[name]: sites[name].num_values or 1 for name in enumerated}
     sizes |= {plate_symbols[name]: frame.size for name, frame in frames.items()}

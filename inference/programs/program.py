@@ -708,14 +708,11 @@ class Program:
         squares = _expected_values(factors, apart)
         return {
             name: tuple(
-                part[name].reshape(self._integrated_shape(name))
+                part[name].reshape(self._nodes.shapes[name][1])
                 for part in (means, {n: v.clamp(min=0).sqrt() for n, v in squares.items()})
             )
             for name in self.integrated
         }
-
-    def _integrated_shape(self, name: str) -> tuple[int, ...]:
-        return sum(self._nodes.shapes[name], ())
 
     # ---------------------------------------------------------------- rows as a finite mixture
 

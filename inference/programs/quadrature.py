@@ -24,12 +24,11 @@ A. Pickles (2005), doi:10.1016/j.jeconom.2004.08.017, for latent variables at se
 
 from __future__ import annotations
 
-import copy
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,15 +67,27 @@ class Quadrature:
     error: float = math.nan
     log_likelihood_error: float = math.nan
 
-    def nodes(self, name: str) -> tuple[Tensor, Tensor]:
+    def in_words(self) -> str:
+        """Nodes and error in words."""
+        each = f"{self.num_nodes} nodes" + (" a dim" if sum(self.dims.values()) > 1 else "")
+        return (
+            f"over {', '.join(self.dims)} by {each}{'' if self.at is None else ' about each row'};"
+            f" error of an estimate at most {self.error:.1g} standard errors"
+        )
+
+    def nodes(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Nodes (Q, d) and logarithms of their weights (Q,) of a standard normal vector."""
-        at, weights = np.polynomial.hermite_e.hermegauss(self.num_nodes)
-        dims, dtype = self.dims[name], torch.get_default_dtype()
-        one = torch.as_tensor(at, dtype=dtype)
-        log_one = torch.as_tensor(np.log(weights / weights.sum()), dtype=dtype)
+        one, log_one = (value.to(dtype) for value in _gauss_hermite(self.num_nodes))
+        dims = self.dims[name]
         if dims == 1:
             return one.unsqueeze(-1), log_one
         return torch.cartesian_prod(*[one] * dims), torch.cartesian_prod(*[log_one] * dims).sum(-1)
+
+
+@functools.lru_cache(maxsize=32)
+def _gauss_hermite(num_nodes: int) -> tuple[Tensor, Tensor]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
+    return torch.from_numpy(nodes), torch.from_numpy(np.log(weights / weights.sum()))
 
 
 class Integrated:
@@ -133,23 +144,13 @@ class NodeSites(Messenger):
         super().__init__()
         self.quadrature, self.centres = quadrature, centres or {}
         self.values: Params = {}  # of the last run, (*batch, d)
-        # shape of the plates and of a value, by site
+        # shape of the batch, and of the values in their plates, by site
         self.shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._open: dict[str, Any] = {}
 
-    @cached_property
-    def _standard(self) -> dict[torch.dtype, dict[str, tuple[Tensor, Tensor]]]:
-        return {}
-
-    def _nodes(self, name: str) -> tuple[Tensor, Tensor]:
-        known = self._standard.setdefault(torch.get_default_dtype(), {})
-        if name not in known:
-            known[name] = self.quadrature.nodes(name)
-        return known[name]
-
-    def points(self, name: str) -> Tensor:
+    def points(self, name: str, dtype: torch.dtype) -> Tensor:
         """Nodes of a site as values of v, (Q, d), or of every row (*B, Q, d)."""
-        nodes, _ = self._nodes(name)
+        nodes, _ = self.quadrature.nodes(name, dtype)
         if name not in self.centres:
             return nodes
         mean, root = self.centres[name]
@@ -161,7 +162,7 @@ class NodeSites(Messenger):
         for name in self.quadrature.dims:
             shape, _ = self.shapes[name]
             weights = marginals[name].reshape(*shape, -1, 1)  # (*B, Q, 1)
-            points = self.points(name)
+            points = self.points(name, weights.dtype)
             mean = (weights * points).sum(-2)
             apart = points - mean.unsqueeze(-2)
             before, root = self.centres.get(
@@ -181,16 +182,17 @@ class NodeSites(Messenger):
         name, fn = msg["name"], msg["fn"]
         if name not in self.quadrature.dims:
             return
-        nodes, log_weights = self._nodes(name)
+        nodes, log_weights = self.quadrature.nodes(name, torch.get_default_dtype())
         if name in self.centres:
             _, root = self.centres[name]
             log_scale = root.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
-            squares = self.points(name).square().sum(-1) - nodes.square().sum(-1)
+            squares = self.points(name, nodes.dtype).square().sum(-1) - nodes.square().sum(-1)
             log_weights = log_weights - 0.5 * squares + log_scale
         sizes = {frame.dim: frame.size for frame in msg["cond_indep_stack"] if frame.vectorized}
         shape = tuple(sizes.get(dim, 1) for dim in range(min(sizes, default=0), 0))
         msg["fn"] = Nodes.of(log_weights.expand(*shape, len(nodes)))
-        self._open[name], self.shapes[name] = fn, (shape, tuple(fn.event_shape))
+        in_plates = tuple(sizes[dim] for dim in sorted(sizes))
+        self._open[name], self.shapes[name] = fn, (shape, in_plates + tuple(fn.event_shape))
 
     def _pyro_post_sample(self, msg: Any) -> None:
         name = msg["name"]
@@ -199,7 +201,7 @@ class NodeSites(Messenger):
         fn, (shape, _) = self._open.pop(name), self.shapes[name]
         number = msg["value"].long()
         number = number.expand(torch.broadcast_shapes(number.shape, shape))
-        nodes, _ = self._nodes(name)
+        nodes, _ = self.quadrature.nodes(name, torch.get_default_dtype())
         standard = nodes[number]  # (*batch, d)
         if name in self.centres:
             mean, root = self.centres[name]
