@@ -1,4 +1,4 @@
-r"""Continuous latents of rows in EM: quadrature, with more nodes until estimates stay where they are.
+r"""Quadrature in EM: nodes for continuous latents of rows, as many as keep estimates in place.
 
 At an estimate with so many nodes, let g be the gradient of the log-posterior by about twice as
 many, centred at that estimate, less its own, and I the observed information. The estimate by the
@@ -104,9 +104,7 @@ def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) 
         found.append(
             (
                 own,
-                dataclasses.replace(
-                    new, model=model, num_tried=tried, replicates=reached
-                ),
+                dataclasses.replace(new, model=model, num_tried=tried, replicates=reached),
             )
         )
     rule, best = max(found, key=lambda pair: float(pair[1].objective))
@@ -129,7 +127,8 @@ def _refined(
     while True:
         params = {name: value[0] for name, value in outcome.params.items()}
         finer = dataclasses.replace(rule, num_nodes=2 * rule.num_nodes + 1, at=params)
-        rule = dataclasses.replace(rule, **_errors(problem, finer, params))
+        error, nats = _errors(problem, finer, params)
+        rule = dataclasses.replace(rule, error=error, log_likelihood_error=nats)
         logger.info(
             "%d nodes, %s: %.2g standard errors, %.2g nats from %d nodes",
             rule.num_nodes,
@@ -158,7 +157,9 @@ def _only(outcome: Outcome, r: int) -> Outcome:
         },
         history=outcome.history[:, r : r + 1],
         history_log_likelihood=outcome.history_log_likelihood[:, r : r + 1],
-        objective_left=None if outcome.objective_left is None else outcome.objective_left[r : r + 1],
+        objective_left=None
+        if outcome.objective_left is None
+        else outcome.objective_left[r : r + 1],
         fate=None if outcome.fate is None else outcome.fate[r : r + 1],
     )
 
@@ -171,7 +172,7 @@ def _ruled(problem: Problem, rule: Quadrature) -> Problem:
     )
 
 
-def _errors(problem: Problem, finer: Quadrature, params: Params) -> dict[str, float]:
+def _errors(problem: Problem, finer: Quadrature, params: Params) -> tuple[float, float]:
     """How far estimates are from those of finer nodes: in standard errors, and in nats."""
     params = {name: value.double() for name, value in params.items()}
     ours, theirs = (
@@ -203,8 +204,8 @@ def _errors(problem: Problem, finer: Quadrature, params: Params) -> dict[str, fl
     nats = float(difference.detach())
     (gap,) = torch.autograd.grad(difference, at)
     if len(free) > MOST_COORDINATES:  # no more than what could be gained
-        return {"error": math.sqrt(2 * abs(nats)), "log_likelihood_error": nats}
+        return math.sqrt(2 * abs(nats)), nats
     values, turns = torch.linalg.eigh(minus_hessian(log_posterior(ours), free))
     bent = values > FLAT * values.abs().max()
     steps = (turns[:, bent].mT @ gap).square() / values[bent]
-    return {"error": float(steps.sum().sqrt()), "log_likelihood_error": nats}
+    return float(steps.sum().sqrt()), nats

@@ -373,7 +373,11 @@ def factors_of(
                     )
         terms[name] = narrow_repeated(
             log_prob,
-            [d for d, s in symbols[name].items() if s in target - alone and name not in prior.apart],
+            [
+                d
+                for d, s in symbols[name].items()
+                if s in target - alone and name not in prior.apart
+            ],
         )
     sizes |= {enumerated[name]: sites[name].num_values or 1 for name in enumerated}
     sizes |= {plate_symbols[name]: frame.size for name, frame in frames.items()}

@@ -60,6 +60,7 @@ from inference.programs.sites import (
     unread_imputations,
 )
 from inference.programs.wrap import (
+    Prepared,
     crossed_plates,
     first_run,
     not_at_once,
@@ -126,10 +127,11 @@ class Program:
             return
         like = floating_dtype(self.args)
         at = {name: value.to(like) for name, value in self._nodes.quadrature.at.items()}
-        self._use(self.model.centred({}))
+        model = cast("Prepared", self.model)
+        self._use(model.centred({}))
         for _ in range(MOST_MOVES):
             centres, way = self._nodes.moved(self.latent_marginals(at))
-            self._use(self.model.centred(centres))
+            self._use(model.centred(centres))
             if way < SETTLED:
                 break
 
@@ -706,10 +708,11 @@ class Program:
             mean = means[name].reshape(means[name].shape[:-1] + value.shape[-1:])
             apart[name] = (value - mean).square()
         squares = _expected_values(factors, apart)
+        shapes = self._nodes.shapes
         return {
-            name: tuple(
-                part[name].reshape(self._nodes.shapes[name][1])
-                for part in (means, {n: v.clamp(min=0).sqrt() for n, v in squares.items()})
+            name: (
+                means[name].reshape(shapes[name][1]),
+                squares[name].clamp(min=0).sqrt().reshape(shapes[name][1]),
             )
             for name in self.integrated
         }

@@ -157,7 +157,7 @@ class NodeSites(Messenger):
         return mean.unsqueeze(-2) + nodes @ root.mT
 
     def moved(self, marginals: Params) -> tuple[Centres, float]:
-        """Centres at the posterior that marginals (..., Q) of the nodes say, and how far that is."""
+        """Centres at the posterior by marginals (..., Q) of the nodes, and how far that is."""
         new, farthest = {}, 0.0
         for name in self.quadrature.dims:
             shape, _ = self.shapes[name]
@@ -221,11 +221,14 @@ def of_standard(fn: Any, standard: Tensor) -> Tensor:
         fn = fn.base_dist
     value: Tensor
     if isinstance(fn, torch.distributions.Normal):
-        return fn.loc + fn.scale * standard
-    if isinstance(fn, torch.distributions.MultivariateNormal):
-        return fn.loc + (fn._unbroadcasted_scale_tril @ standard.unsqueeze(-1)).squeeze(-1)
-    if isinstance(fn, torch.distributions.LowRankMultivariateNormal):
-        return fn.loc + (fn.scale_tril @ standard.unsqueeze(-1)).squeeze(-1)
+        value = fn.loc + fn.scale * standard
+        return value
+    if isinstance(
+        fn,
+        torch.distributions.MultivariateNormal | torch.distributions.LowRankMultivariateNormal,
+    ):
+        value = fn.loc + (fn.scale_tril @ standard.unsqueeze(-1)).squeeze(-1)
+        return value
     if isinstance(fn, torch.distributions.TransformedDistribution):
         try:
             value = of_standard(fn.base_dist, standard)
@@ -241,7 +244,9 @@ def of_standard(fn: Any, standard: Tensor) -> Tensor:
     return value
 
 
-def quadrature_for(nodes: Mapping[str, Any], sites: Mapping[str, Any], num_nodes: Any) -> Quadrature:
+def quadrature_for(
+    nodes: Mapping[str, Any], sites: Mapping[str, Any], num_nodes: Any
+) -> Quadrature:
     """Rule for the continuous latents of the rows of a program.
 
     Args:

@@ -13,7 +13,6 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.ops.indexing import Vindex
 from scipy.special import expit, gammaln, logsumexp
 from torch import Tensor
 
@@ -136,7 +135,9 @@ def test_values_and_moments_equal_sums_on_a_fine_grid(case: Case, centred: bool)
     rows = logsumexp(terms, 1)
     assert program.log_marginal_rows(params).numpy() == pytest.approx(rows, abs=1e-7)
     weights, grid = np.exp(terms - rows[:, None]), np.tile(GRID, terms.shape[1] // len(GRID))
-    mean, spread = (value.ravel().numpy() for value in program.integrated_moments(params)["ability"])
+    mean, spread = (
+        value.ravel().numpy() for value in program.integrated_moments(params)["ability"]
+    )
     assert mean == pytest.approx(weights @ grid, abs=1e-6)
     assert spread**2 == pytest.approx(weights @ grid**2 - (weights @ grid) ** 2, abs=1e-6)
     assert program.latent_means(params)["ability"].ravel().numpy() == pytest.approx(mean)
@@ -266,7 +267,9 @@ def test_classes_beside_abilities_are_found() -> None:
     rng = np.random.default_rng(7)
     first = rng.random(400) < 0.4
     difficulty = np.where(first[:, None], np.linspace(-2, 2, 8), np.linspace(2, -2, 8))
-    data = torch.tensor((rng.random((400, 8)) < expit(rng.normal(size=(400, 1)) - difficulty)) * 1.0)
+    data = torch.tensor(
+        (rng.random((400, 8)) < expit(rng.normal(size=(400, 1)) - difficulty)) * 1.0
+    )
     result = fit(mixture_rasch, data)
     assert result.latents == {"group": (1, 2)}
     assert result.predict(data).shape == (400,)
