@@ -287,13 +287,16 @@ def unpack(value: Any, tensors: dict[str, Tensor], written: int = FORMAT) -> Any
         kind
     )  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
+    old = getattr(kind, "old_fields", {})
+    given = {old.get(key, key) for key in value["fields"]}
     for key, field in names.items():
-        if key in value["fields"] or field.default is not dataclasses.MISSING:
+        if key in given or field.default is not dataclasses.MISSING:
             continue
         if field.default_factory is dataclasses.MISSING:
             raise ValueError(f"load: {name} lacks the field {key!r}")
         object.__setattr__(new, key, field.default_factory())
-    for key, part in value["fields"].items():
+    for key_then, part in value["fields"].items():
+        key = old.get(key_then, key_then)
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")
         object.__setattr__(new, key, unpack(part, tensors, written))

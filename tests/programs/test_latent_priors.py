@@ -220,7 +220,7 @@ def test_the_density_that_samplers_draw_from_is_the_exact_one() -> None:
 @pytest.mark.slow
 def test_nuts_draws_from_the_exact_posterior() -> None:
     y = rows_about(0.18)
-    found = fit(spike_and_slab, y, method=NUTS(num_draws=1000, num_warmup=500, num_chains=4))
+    found = fit(spike_and_slab, y, method=NUTS(num_samples=1000, warmup_steps=500, num_chains=4))
     weight = exact(y, GRID).logsumexp(0).softmax(0)
     mean = float(weight @ GRID)
     spread = float((weight @ (GRID - mean).square()).sqrt())

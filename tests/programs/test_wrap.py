@@ -398,7 +398,7 @@ def test_laplace_draws_around_the_optimum_with_abilities_integrated() -> None:
 def test_nuts_draws_continuous_latents_of_rows(tmp_path: Any) -> None:
     data = ratings(20)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(rasch, data, NUTS(num_chains=2, num_warmup=20, num_draws=10))
+        result = fit(rasch, data, NUTS(num_chains=2, warmup_steps=20, num_samples=10))
     assert set(result.params) == {"difficulty"}
     assert result.draws is not None
     assert result.local is not None
@@ -443,7 +443,7 @@ def test_a_discrete_latent_beside_a_continuous_one() -> None:
 
     data = torch.tensor([0.1, -0.2, 3.1, 2.8], dtype=F64)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(program, data, NUTS(num_chains=2, num_warmup=30, num_draws=10))
+        result = fit(program, data, NUTS(num_chains=2, warmup_steps=30, num_samples=10))
     latent = result.to_arviz(data)["latent_posterior"]["z"].values[:, 1]
     assert (latent.round() == [0, 0, 1, 1]).all()
 
