@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.base.checkpoint import replacing
@@ -73,6 +74,8 @@ def to_arviz(
       summed out. ``az.loo`` and ``az.compare`` read it, so they need ``data`` here, and draws: for
       a point fit take :func:`inference.loo.cross_validate`, or :func:`inference.compare`, which
       does.
+    - ``log_prior`` (chain, draw): log-density of the prior of each parameter, given those that it
+      depends on, by site.
     - ``observed_data`` (unit, item), NaN where missing.
     - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many
       rows.
@@ -145,6 +148,7 @@ def to_arviz(
     if data is not None:
         is_open = bool(sampled_sites(fit.structure, next(chunks(fit, data))))
         groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
+        groups["log_prior"] = _log_priors(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
         groups["latent_posterior"] = (
@@ -303,6 +307,15 @@ def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> V
     ]
     return {
         name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))
+    }
+
+
+def _log_priors(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+    sizes = next(iter(draws.values())).shape[:2]
+    with torch.no_grad():
+        by_site = next(chunks(fit, data)).log_priors(_joined(draws))
+    return {
+        name: (("chain", "draw"), as_array(value).reshape(sizes)) for name, value in by_site.items()
     }
 
 

@@ -77,7 +77,7 @@ def with_old_fields(**names: str) -> Callable[[type[T]], type[T]]:
 
         @functools.wraps(plain)
         def init(self: Any, *args: Any, **fields: Any) -> None:
-            for old in names.keys() & fields.keys():
+            for old in [name for name in names if name in fields]:
                 warn_renamed(f"{kind.__name__}({old}=...)", f"{names[old]}=...")
                 fields[names[old]] = fields.pop(old)
             plain(self, *args, **fields)

@@ -49,6 +49,7 @@ def test_groups_dims_and_coords_of_a_point_fit() -> None:
     assert groups_of(idata) == {
         "posterior",
         "log_likelihood",
+        "log_prior",
         "observed_data",
         "posterior_predictive",
         "latent_posterior",

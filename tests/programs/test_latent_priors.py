@@ -217,6 +217,19 @@ def test_the_density_that_samplers_draw_from_is_the_exact_one() -> None:
     close(found.sample_stats["lp"][0], exact(y, found.draws["b"][0]).logsumexp(0))
 
 
+def test_parameters_below_a_latent_have_one_prior_together() -> None:
+    y = rows_about(2.05)
+    found = fit(spike_and_slab, y, method=Laplace(num_draws=50), init={"b": number(2.0)})
+    assert found.draws is not None
+    group = found.to_arviz(y, num_predictive=0)["log_prior"]
+    assert list(group.data_vars) == ["b"]
+    b = found.draws["b"][0].numpy()
+    expected = np.logaddexp(
+        *(math.log(0.5) + stats.norm.logpdf(b, 0, scale) for scale in PRIOR.values())
+    )
+    np.testing.assert_allclose(group["b"].values[0], expected)
+
+
 @pytest.mark.slow
 def test_nuts_draws_from_the_exact_posterior() -> None:
     y = rows_about(0.18)

@@ -112,6 +112,14 @@ def test_the_likelihood_is_the_one_written_by_hand(row: Row) -> None:
 
 
 @every_row
+def test_priors_of_the_sites_add_up_to_the_log_prior(row: Row) -> None:
+    program, params = program_of(row), params_of(row)
+    close(sum(program.log_priors(params).values(), torch.zeros(())), program.log_prior(params))
+    one = at(params, 1)
+    close(sum(program.log_priors(one).values(), torch.zeros(())), program.log_prior(one))
+
+
+@every_row
 def test_log_joint_is_that_of_a_plain_trace(row: Row) -> None:
     params = params_of(row)
     latents: dict[str, list[Tensor]] = {}
