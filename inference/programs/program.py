@@ -461,33 +461,6 @@ class Program:
             self._trace(params, enumerate_latents=False, needs_local=False), restarts
         )
 
-    def log_priors(self, params: Params) -> Params:
-        """Log prior density of each parameter site given those before it, by site, () or (R,).
-
-        Those that depend on latents have one density together, under their names; parameters
-        without a prior have none.
-        """
-        return self._each(self._log_priors_of, params)
-
-    def _log_priors_of(self, params: Params) -> Params:
-        restarts, shortest = self._num_restarts(params), self._shortest
-        joint = [n for n in shortest.names("parameter") if n in self.latent_prior.dependent]
-        trace = shortest._trace(params, enumerate_latents=False, needs_local=False)
-        out = {}
-        for name in shortest.names("parameter"):
-            node = trace.nodes[name]
-            if name not in joint and not isinstance(node["fn"], Flat):
-                with self._unchecked():
-                    log_prob = scale_and_mask(
-                        node["fn"].log_prob(node["value"]), node["scale"], node["mask"]
-                    )
-                out[name] = _total([log_prob], restarts)
-        if joint:
-            out[", ".join(joint)] = self._log_prior_of(params) - sum(
-                out.values(), torch.zeros(())
-            )
-        return out
-
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.
 

@@ -217,17 +217,17 @@ def test_the_density_that_samplers_draw_from_is_the_exact_one() -> None:
     close(found.sample_stats["lp"][0], exact(y, found.draws["b"][0]).logsumexp(0))
 
 
-def test_parameters_below_a_latent_have_one_prior_together() -> None:
+def test_log_prior_of_draws_sums_latents_above_parameters() -> None:
     y = rows_about(2.05)
     found = fit(spike_and_slab, y, method=Laplace(num_draws=50), init={"b": number(2.0)})
     assert found.draws is not None
     group = found.to_arviz(y, num_predictive=0)["log_prior"]
-    assert list(group.data_vars) == ["b"]
+    assert list(group.data_vars) == ["log_prior"]
     b = found.draws["b"][0].numpy()
     expected = np.logaddexp(
         *(math.log(0.5) + stats.norm.logpdf(b, 0, scale) for scale in PRIOR.values())
     )
-    np.testing.assert_allclose(group["b"].values[0], expected)
+    np.testing.assert_allclose(group["log_prior"].values[0], expected)
 
 
 @pytest.mark.slow
