@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from ppl_models.parts.surface import promised
 
-
 T = TypeVar("T")
 
 

@@ -189,7 +189,9 @@ def test_a_ridge_that_is_nearly_flat_has_a_metric() -> None:
             NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=1),
         )
         factors = fit(
-            FactorAnalysis(5, 1), table, NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=1)
+            FactorAnalysis(5, 1),
+            table,
+            NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=1),
         )
     assert result.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.draws["signatures"].shape == (1, 4, 1, 5)
