@@ -15,7 +15,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 SMALL = {
     "your_own_program.md": (
         "num_rows, num_sequences, num_persons = 120, 25, 40\ndraws = dict(num_chains=2,"
-        " num_warmup=40, num_draws=40)"
+        " warmup_steps=40, num_samples=40)"
     ),
     "acdc.md": "num_rows, num_patients, largest, num_restarts = 2000, 60, 4, 2",
     "newsgroups.md": (
@@ -25,11 +25,11 @@ SMALL = {
     "response_times.md": "num_students, num_starts, num_replicates = 200, 2, 2",
     "deep_discrete_encoder.md": "num_rows = 300\nlatent_sizes = (5, 2)",
     "model_comparison.md": (
-        "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, num_warmup=30,"
-        " num_draws=60)"
+        "num_rows, num_test, num_folds = 120, 100, 2\ndraws = dict(num_chains=2, warmup_steps=30,"
+        " num_samples=60)"
     ),
     "posterior_diagnostics.md": (
-        "num_rows = 120\ndraws = dict(num_chains=2, num_warmup=40, num_draws=60)"
+        "num_rows = 120\ndraws = dict(num_chains=2, warmup_steps=40, num_samples=60)"
     ),
     "noisy_or.md": (
         "num_rows, sizes, num_restarts, num_iterations, num_search_rows = 800, (6, 7), 2, 8, 300"

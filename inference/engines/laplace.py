@@ -30,6 +30,7 @@ from inference.base.progress import Progress
 from inference.base.structure import is_method, refuse_open_sites
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.engines.integration import refined
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian
 from inference.programs.program import Params, Program
@@ -79,6 +80,9 @@ class Laplace:
         refuse_open_sites("Laplace", problem.structure, program)
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)
+        if isinstance(self.optimum, EM) and problem.program().integrated:
+            outcome = refined(problem, outcome, self.optimum, progress)
+            problem = dataclasses.replace(problem, model=outcome.model or problem.model, cache={})
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         problem = dataclasses.replace(
             problem,

@@ -211,7 +211,9 @@ def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_p
     data = own_programs.zeros_and_counts()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(own_programs.inflated, data, NUTS(num_draws=50, num_warmup=50, num_chains=2))
+        result = fit(
+            own_programs.inflated, data, NUTS(num_samples=50, warmup_steps=50, num_chains=2)
+        )
     numbers = sections(write_report(result, data, tmp_path / "drawn.html"))["numbers"]
     assert "at the mean of the draws" in numbers
     assert "draws that each chain kept" in numbers
