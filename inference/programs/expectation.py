@@ -35,6 +35,7 @@ MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 # no way back
 REACH = 2.0
 STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it, which no curvature gives
+AGAIN = [0, *(8**k for k in range(12))]  # M-steps before which few rows are compared with all
 # products of the matrix of second derivatives with a vector, each as dear as two evaluations
 MOST_COLOURS = 12
 
@@ -96,15 +97,16 @@ class Expectation:
         )
 
     def _look_for_few_rows(self, params: Params) -> None:
-        """Find rows that stand for all, and try them anew after 1, 2, 4, 8, ... M-steps."""
+        """Find rows that stand for all, and compare them before some of the M-steps."""
         count, self._num_steps = self._num_steps, self._num_steps + 1
         if count == 0:
-            self._few = sufficient_rows(self.program, params)
-        elif self._few is not None and count & (count - 1) == 0:
-            with quiet():
-                if not self._few.agrees(self.program, params, seed=1 + count):
-                    self._few = None
-                    self._replays.clear()
+            self._few = sufficient_rows(self.program)
+        if self._few is None or count not in AGAIN:
+            return
+        with quiet():
+            if not self._few.agrees(self.program, params, seed=2 + count):
+                self._few = None
+                self._replays.clear()
 
     @property
     def _in_m_step(self) -> Program:

@@ -30,7 +30,7 @@ from torch import Tensor
 from inference.programs.elimination import FactorPosteriors
 from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
-from inference.programs.restarts import at
+from inference.programs.restarts import at, inner_points
 from ppl_models.data.tables import first_tensor, map_tensors, row_data
 
 LEAST_ROWS = 256  # of fewer rows the M-step sees each
@@ -73,22 +73,23 @@ class SufficientRows:
         )
 
 
-def sufficient_rows(program: Program, params: Params) -> SufficientRows | None:
+def sufficient_rows(program: Program) -> SufficientRows | None:
     """Few rows that stand for all of a program, or None where they are not enough.
 
     Args:
-        program: with all rows; params: (R, ...), near the first of which rows are compared.
+        program: with all rows.
     """
     if program.is_own or program.names("local") or len(program.args) != 1:
         return None
     try:
         with quiet():
             with torch.no_grad():
-                points = _around(program, params, NUM_POINTS, seed=0)
+                inner = inner_points(program)
+                points = _around(program, inner, NUM_POINTS, seed=0)
                 factors = [program._factors(at(points, k)) for k in range(NUM_POINTS)]
                 find = _of_table if program.chain is None else _of_chain
                 found = find(program, factors)
-            return found if found is not None and found.agrees(program, params, 1) else None
+            return found if found is not None and found.agrees(program, inner, 1) else None
     except Exception:  # noqa: BLE001 (whatever a program does with few rows that it does not expect)
         return None
 
