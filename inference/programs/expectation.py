@@ -35,7 +35,7 @@ MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 # no way back
 REACH = 2.0
 STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it, which no curvature gives
-AGAIN = [0, *(8**k for k in range(12))]  # M-steps before which few rows are compared with all
+AGAIN = [0, *(4**k for k in range(16))]  # M-steps before which few rows are compared with all
 # products of the matrix of second derivatives with a vector, each as dear as two evaluations
 MOST_COLOURS = 12
 

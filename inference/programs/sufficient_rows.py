@@ -38,7 +38,11 @@ MOST_RANK = 64  # of rows that stand for all
 SHARE = 8  # rows for each of them, at least
 NUM_POINTS = 24  # parameters at which rows are compared
 SAMPLED = 2048  # rows among which those that stand for all are looked for
-RANK, NEAR = 1e-10, 1e-7  # relative: a pivot that is none, and agreement of gradients
+# of the first pivot: those that are none, and between them and the others a gap, for those of an
+# analytic function that is no such sum (a logistic regression) become smaller without end
+NONE, LEAST = 1e-12, 1e-8
+NEAR = 1e-7  # relative agreement of gradients
+FAR = 3.0  # units around the middle in which it is tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +57,15 @@ class SufficientRows:
     program: Program
     statistics: Callable[[Params], Params]
 
-    def agrees(self, program: Program, params: Params, seed: int) -> bool:
+    def agrees(self, program: Program, params: Params, seed: int, width: float = 1.0) -> bool:
         """Tell whether the bound and its gradient are those of all rows, at two points.
 
         Args:
             program: with all rows; params: (R, ...), near the first of which the points are.
-            seed: of the points.
+            seed: of the points; width: how far they are, in units of the unconstrained scale.
         """
         weights = program.factor_posteriors(at(params, 0)).weights
-        points = _around(program, params, 2, seed)
+        points = _around(program, params, 2, seed, width)
         whole = [_bound_and_gradient(program, weights, at(points, k)) for k in (0, 1)]
         weights = self.statistics(weights)
         few = [_bound_and_gradient(self.program, weights, at(points, k)) for k in (0, 1)]
@@ -89,7 +93,7 @@ def sufficient_rows(program: Program) -> SufficientRows | None:
                 factors = [program._factors(at(points, k)) for k in range(NUM_POINTS)]
                 find = _of_table if program.chain is None else _of_chain
                 found = find(program, factors)
-            return found if found is not None and found.agrees(program, inner, 1) else None
+            return found if found is not None and found.agrees(program, inner, 1, FAR) else None
     except Exception:  # noqa: BLE001 (whatever a program does with few rows that it does not expect)
         return None
 
@@ -110,13 +114,14 @@ def _bound_and_gradient(program: Program, weights: Params, point: Params) -> tup
     return value.detach().sum(), torch.cat([slope.reshape(-1) for slope in gone])
 
 
-def _around(program: Program, params: Params, count: int, seed: int) -> Params:
-    """Parameters about a unit from those of the first restart, unconstrained."""
+def _around(program: Program, params: Params, count: int, seed: int, width: float = 1.0) -> Params:
+    """Parameters about as many units from those of the first restart, unconstrained."""
     generator = torch.Generator().manual_seed(seed)
     free = program.unconstrained({name: value[:1] for name, value in params.items()})
     moved = {
         name: value
-        + torch.randn((count, *value.shape[1:]), generator=generator, dtype=torch.float64).to(value)
+        + width
+        * torch.randn((count, *value.shape[1:]), generator=generator, dtype=torch.float64).to(value)
         for name, value in free.items()
     }
     return program.constrained(moved)
@@ -234,7 +239,9 @@ def _skeleton(table: Tensor, few: bool = False) -> tuple[Tensor, Tensor] | None:
     sample = torch.cat([sample, far]).unique()
     _, upper, order = qr(scaled[sample].mT.numpy(), mode="economic", pivoting=True)
     pivots = torch.from_numpy(upper.diagonal().copy()).abs()
-    rank = int((pivots > RANK * pivots[0]).sum())
+    rank = int((pivots > NONE * pivots[0]).sum())
+    if float(pivots[rank - 1]) < LEAST * float(pivots[0]):
+        return None
     if rank > min(MOST_RANK, table.shape[1] // 2) or (rank * SHARE > size and not few):
         return None
     rows = sample[torch.from_numpy(order[:rank].copy()).long()]
