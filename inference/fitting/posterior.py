@@ -29,7 +29,7 @@ from inference.programs.arguments import Call
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 CHUNK_ELEMENTS = 2**22
 OF_ROWS = "log_likelihood"
@@ -236,8 +236,8 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
     """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
-    solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
-    :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+    solved for. Where the configurations are too many to sum over, an estimate of it by annealed
+    importance sampling: :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
     Args:
         data: as :func:`posterior_latents`.
@@ -250,14 +250,10 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
             return {OF_ROWS: conditional_log_likelihoods(structure, params, program.args[0])}
         if sums_out(fit, program):
             return {OF_ROWS: marginal_rows(structure, program, params)}
-        _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         batch = {name: value.unsqueeze(0) for name, value in params.items()}
-        return {
-            OF_ROWS: gibbs_estimates.log_likelihood_rows(
-                fit.structure.gibbs(program), batch, latents, generator
-            )[0]
-        }
+        gibbs = fit.structure.gibbs(program)
+        return {OF_ROWS: gibbs_estimates.log_likelihood_rows(gibbs, batch, generator).rows[0]}
 
     written = (
         None
@@ -297,15 +293,15 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
     return torch.cat(out)
 
 
-def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+def simulate_rows(fit: FitRecord, num_rows: int, seed: Seed = 0) -> dict[str, Tensor]:
     """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
     Activities and the like are those of the fit where the number of rows is the same, else
     resampled from them.
     """
+    seed = as_seed("simulate", seed)
     check_size("simulate", "num_rows", num_rows)
-    check_size("simulate", "seed", seed, least=0)
-    num_rows, seed = int(num_rows), int(seed)  # integers of NumPy and torch too
+    num_rows = int(num_rows)  # of NumPy too
     try:
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:

@@ -6,6 +6,7 @@ import collections
 import csv
 import io
 import itertools
+import math
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ppl_models.data.frames import misread_numbers
+from ppl_models.data.frames import LONG, from_long, is_long, misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"}
 )  # as pandas reads them
+TRUTHS = {"TRUE": 1.0, "True": 1.0, "true": 1.0, "FALSE": 0.0, "False": 0.0, "false": 0.0}
 MOST_NAMED = 12
 FEWEST_NAMED = 3  # rows that different texts can name
 CATEGORICAL = "categorical"  # of the command line
@@ -80,7 +82,8 @@ def read_table(
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names;
       a first line of numbers only is taken as data, and columns are then named "0", "1", ...,
-      unless it counts its three or more columns from 0 or from 1, which is a line of names. An
+      unless it counts its three or more columns from 0 or from 1, or follows an empty entry over
+      names or numbers of rows, which is a line of names. An
       apostrophe that keeps a spreadsheet from taking a text for a formula, as in ``'=a`` or
       ``'-a``, is no part of the text. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
     - ``.parquet``, ``.arrow``, ``.feather``, a folder of parquet files: numbers and booleans; nulls
@@ -196,12 +199,14 @@ def read_frame(
     transpose: bool = False,
     texts: Collection[str] = (),
     numbers: bool = False,
+    long: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read a table as it lies in a file, with the names of its rows as the index.
 
     Rows are named by the column ``id``, or by the first column where it has no name in the file (as
     R's ``write.csv`` and ``write.table``, and pandas' ``to_csv``, write row names) or holds texts
-    that are all different. Columns of entries that are no numbers are texts, None where missing.
+    that are all different. Columns of entries that are no numbers are texts, None where missing;
+    of TRUE and FALSE alone they are 1 and 0.
 
     Args:
         path: a file as :func:`read_table` takes it, or a ``.txt`` file separated by tabs, commas,
@@ -213,15 +218,18 @@ def read_frame(
         transpose: whether the rows of the file are the columns of the table.
         texts: columns that are texts whatever they hold.
         numbers: whether to refuse entries that are no numbers.
+        long: columns of the person, the item and the answer, where a line of the file is an answer;
+            persons become the rows, and items the columns.
 
     Raises:
         ValueError: as :func:`read_table`; for a column that is not there, an id that is missing in
             a row or is there twice, a second column that names every row, or a column that holds
-            numbers and texts, of which one is likely a slip.
+            numbers and texts, of which one is likely a slip; as
+            :func:`ppl_models.data.frames.from_long`.
     """
     import pandas as pd
 
-    table = _Named.of(path, transpose)
+    table = _Named.of(path, transpose, long=long)
     labels = table.id_column(id)
     chosen = table.chosen(columns, drop, labels)
     frame = pd.DataFrame({name: table.values(name, name in texts, numbers) for name in chosen})
@@ -234,11 +242,33 @@ def columns_chosen(
     id: str | None = None,
     drop: Sequence[str] = (),
     transpose: bool = False,
+    long: Sequence[str] | None = None,
 ) -> tuple[list[str], str | None]:
     """Columns that :func:`read_frame` would read, and the one that names the rows, if any."""
-    table = _Named.of(path, transpose, only_names=True)
+    table = _Named.of(path, transpose, only_names=True, long=long)
     labels = table.id_column(id)
     return table.chosen(columns, drop, labels), labels
+
+
+def long_columns(path: str | Path) -> list[str] | None:
+    """Columns of person, item and answer of a file that is likely in long format; else None.
+
+    Beside row names under no name, as R and pandas write them, it has these three.
+    """
+    import pandas as pd
+
+    file, _ = _split_key(str(path))
+    if _ending_of(file) not in SEPARATORS or not file.is_file():
+        return None
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        _, first = next(_lines(file, "".join(itertools.islice(stream, 1)).strip()), (0, []))
+    names = [name.strip() for name in first if name.strip()]
+    if len(names) != len(LONG) or is_number(names[0]) or len(first) > len(LONG) + 1:
+        return None
+    table = _Named.of(path, False)
+    if any(name not in table.columns for name in names):
+        return None
+    return names if is_long(pd.DataFrame({name: table.entries(name) for name in names})) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,11 +288,19 @@ class _Named:
     unnamed: bool
 
     @classmethod
-    def of(cls, path: str | Path, transpose: bool, only_names: bool = False) -> _Named:
+    def of(
+        cls,
+        path: str | Path,
+        transpose: bool,
+        only_names: bool = False,
+        long: Sequence[str] | None = None,
+    ) -> _Named:
         """Open a file; a large one without its entries, where names are all that is asked."""
         import pyarrow as pa
 
         file, _ = _split_key(str(path))
+        if long is not None:
+            return cls._of_answers(cls.of(path, transpose), long)
         if only_names and not transpose and _ending_of(file) in (*COLUMNAR, ".npy"):
             with suppress(Exception):  # what is wrong is said where the file is read
                 return cls(file, dict.fromkeys(_names_alone(file), np.zeros(0)), None, False)
@@ -302,6 +340,29 @@ class _Named:
         _check_names(file, tuple(names))
         return cls(file, columns, begin, unnamed)
 
+    @classmethod
+    def _of_answers(cls, lines: _Named, long: Sequence[str]) -> _Named:
+        """Table of a row a person, from one of a line an answer."""
+        import pandas as pd
+        import pyarrow as pa
+
+        _places(lines.file, tuple(lines.columns), long)
+        held: dict[str, Any] = {name: lines.entries(name) for name in long}
+        with suppress(EntryError):
+            held[long[2]] = lines.values(long[2], False, True)
+        try:
+            wide = from_long(pd.DataFrame(held), *long)
+        except ValueError as error:
+            raise ValueError(f"{lines.file}: {str(error).removeprefix('from_long: ')}") from None
+        if long[0] in wide.columns:
+            raise ValueError(f"{lines.file}: an item is named {long[0]!r}, as the persons' column")
+        own: dict[str, Any] = {long[0]: pa.chunked_array([wide.index.tolist()])}
+        for name in wide:
+            texts = wide[name].astype(object).where(wide[name].notna(), None)
+            is_number = wide[name].dtype == np.float64
+            own[name] = wide[name].to_numpy() if is_number else pa.chunked_array([texts.tolist()])
+        return cls(lines.file, own, None, True)
+
     def entries(self, name: str) -> list[str | None]:
         """Entries of a column as texts, None where missing."""
         return [_text(entry) for entry in self.columns[name].to_pylist()]
@@ -315,6 +376,9 @@ class _Named:
             try:
                 return _numbers(self.file, name, column, self.begin)
             except EntryError:
+                held = self.entries(name)
+                if all(entry is None or entry in TRUTHS for entry in held):
+                    return np.array([TRUTHS.get(entry or "", math.nan) for entry in held])
                 if numbers:
                     raise
         entries = self.entries(name)
@@ -690,12 +754,27 @@ def _read_lines(
                     )
             table, line, labels = table.remove_column(0), line[1:], tuple(firsts)
             labels = None if counts else labels
-    head = _header(line, is_named)
+    head = _header(line, is_named or (labels is None and _numbers_columns(line, table)))
     if head is not None:
         table = table.slice(1).rename_columns(list(head))
     else:
         table = table.rename_columns(places[: len(line)])
     return table, labels, int(head is not None)
+
+
+def _numbers_columns(line: list[str], table: pa.Table) -> bool:
+    """Tell whether the first line is the numbers of columns, after row names under no name.
+
+    As pandas writes a frame whose columns have no names: the first line is ``,0,1,2``, and below
+    its empty entry rows are counted or named.
+    """
+    names = [name.strip() for name in line]
+    if len(names) < 2 or names[0] or not all(name.isdecimal() for name in names[1:]):
+        return False
+    firsts = [entry.strip() for entry in table.column(0).to_pylist()[1:]]
+    counts = any(firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1))
+    is_named = not any(first in MISSING or is_number(first) for first in firsts)
+    return bool(firsts) and len({*names}) == len(names) and (counts or is_named)
 
 
 def _float(entry: str) -> float:

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from inference.base.streaming.processes import Processes
-from inference.base.streaming.sources import Source, joined_rows, num_rows_in, rows_at, source_of
+from inference.base.streaming.sources import (
+    Source,
+    Sparse,
+    joined_rows,
+    num_rows_in,
+    rows_at,
+    source_of,
+)
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_size
 
 BLOCK_ROWS = 65_536
 SAMPLE_ROWS = 20_000  # from which a fit starts
@@ -53,6 +60,7 @@ class RowBlocks:
         Args:
             source: path of a ``.npy``, ``.parquet`` or ``.arrow`` file or of a folder of parquet
                 files, a NumPy memory map (or array), a ``pyarrow.dataset``, a tensor, a data frame,
+                a sparse matrix of scipy or an AnnData object with one, of which a block is dense,
                 or any object with a length whose slices are tables; or a dict of arrays, tensors or
                 ``.npy`` files of one length, as for sequences of states and actions, or for a
                 program that reads them by name.
@@ -90,16 +98,24 @@ class RowBlocks:
             )
         if begin == end and group is None:
             raise ValueError("RowBlocks: at least one row was expected, got none")
+        if isinstance(opened, Sparse):
+            block_rows = min(block_rows, opened.block_rows)
         return cls(opened, int(block_rows), begin, end, processes)
 
     def __len__(self) -> int:
         """Number of rows of this process."""
         return self.end - self.begin
 
+    @property
+    def sample_rows(self) -> int:
+        """Rows from which a fit starts."""
+        is_sparse = isinstance(self.source, Sparse)
+        return min(SAMPLE_ROWS, self.block_rows) if is_sparse else SAMPLE_ROWS
+
     def __iter__(self) -> Iterator[Any]:
         return self.source.parts(self.begin, self.end, self.block_rows)
 
-    def sample(self, num_rows: int = SAMPLE_ROWS, seed: int = 0) -> Any:
+    def sample(self, num_rows: int = SAMPLE_ROWS, seed: Seed = 0) -> Any:
         """Sample this process's rows without replacement, in memory and in their order.
 
         The index of a data frame has the numbers of the rows, counted from 0 in the source.
@@ -107,8 +123,8 @@ class RowBlocks:
         Args:
             num_rows: at most so many; seed: of the draw.
         """
+        seed = as_seed("sample", seed)
         check_size("sample", "num_rows", num_rows)
-        check_size("sample", "seed", seed, least=0)
         picked, first, parts = drawn_rows(len(self), num_rows, seed), 0, []
         for block in self:
             size = num_rows_in(block)
