@@ -207,7 +207,7 @@ Derivatives = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 MET = 1e-10  # of the geometric mean of two diagonal entries, above which two coordinates meet
 REFRESH = 5  # evaluations of which one takes second derivatives
-SHARE = 1e-3  # of the gain so far, below which a step is not worth taking
+SHARE = 1e-6  # of the gain so far, below which a step is not worth taking
 NOTHING = 16.0  # units in the last place of the value, which no step can be seen to gain
 PROMISE = 1e-4  # share of the slope's promise that a step must keep
 SHORTER = 0.25

@@ -37,6 +37,7 @@ LEAST_ROWS = 256  # of fewer rows the M-step sees each
 MOST_RANK = 64  # of rows that stand for all
 SHARE = 8  # rows for each of them, at least
 NUM_POINTS = 24  # parameters at which rows are compared
+MOST_ENTRIES = 2**24  # of the log-densities of all rows at all of them
 SAMPLED = 2048  # rows among which those that stand for all are looked for
 # of the first pivot: those that are none, and between them and the others a gap, for those of an
 # analytic function that is no such sum (a logistic regression) become smaller without end
@@ -90,7 +91,11 @@ def sufficient_rows(program: Program) -> SufficientRows | None:
             with torch.no_grad():
                 inner = inner_points(program)
                 points = _around(program, inner, NUM_POINTS, seed=0)
-                factors = [program._factors(at(points, k)) for k in range(NUM_POINTS)]
+                factors = [program._factors(at(points, 0))]
+                entries = sum(term.numel() for term in factors[0].terms.values())
+                if NUM_POINTS * entries > MOST_ENTRIES:
+                    return None
+                factors += [program._factors(at(points, k)) for k in range(1, NUM_POINTS)]
                 find = _of_table if program.chain is None else _of_chain
                 found = find(program, factors)
             return found if found is not None and found.agrees(program, inner, 1, FAR) else None
@@ -245,5 +250,6 @@ def _skeleton(table: Tensor, few: bool = False) -> tuple[Tensor, Tensor] | None:
     if rank > min(MOST_RANK, table.shape[1] // 2) or (rank * SHARE > size and not few):
         return None
     rows = sample[torch.from_numpy(order[:rank].copy()).long()]
-    shares = torch.linalg.lstsq(scaled[rows].mT, scaled.mT, driver="gelsd").solution.mT
+    basis, triangle = torch.linalg.qr(scaled[rows].mT)
+    shares = torch.linalg.solve_triangular(triangle, (scaled @ basis).mT, upper=True).mT
     return rows, shares.to(table)
