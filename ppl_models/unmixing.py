@@ -45,9 +45,10 @@ class Unmixing(OpenItems):
             have, read in a fit.
         noise: "independent", if a column's noise says nothing of another's; or "correlated", for
             measured scenes, where what the mixture does not explain is alike in neighbouring
-            columns. :math:`\sigma` is then the standard deviation of residuals in the direction in
-            which it is largest, for residuals do not show how large noise is along the simplex; and
-            abundances are those of highest density, with Laplace's approximation.
+            columns. Rows do not show how large such noise is along the simplex: :math:`\sigma` is
+            then the standard deviation of the rows along their K-th principal component, the first
+            direction that K endmembers cannot produce; and abundances are those of highest density,
+            with Laplace's approximation.
         bound: largest entry of an endmember.
 
     Raises:
@@ -60,7 +61,10 @@ class Unmixing(OpenItems):
     noise: Literal["independent", "correlated"] = "independent"
     bound: float = 1e9
     site_dims = Dims(
-        endmembers=("component", "item"), abundances=("component",), items=("item",), scales=("one",)
+        endmembers=("component", "item"),
+        abundances=("component",),
+        items=("item",),
+        scales=("one",),
     )
 
     def __post_init__(self) -> None:

@@ -17,11 +17,12 @@ arXiv:1111.6832): the factor :math:`[a_k \ge 0]` becomes a normal one whose mome
 M-step is non-negative least squares of every item on the expected abundances.
 
 Where noise is correlated between items, the likelihood of independent noise is far too sure of the
-abundances and stretches the simplex to rows that no mixture explains. Residuals do not show the
-noise along the simplex. It is held to be as large as in their widest direction: :math:`\sigma^2` is
-the largest eigenvalue of their covariance. Abundances are those of highest density, and
-:math:`P_n` is replaced by its value there, with the curvature :math:`G + K (K + 1) I` on the plane,
-whose second term is the precision of the uniform distribution.
+abundances and stretches the simplex to rows that no mixture explains. Nothing shows how large noise
+is along the simplex; it is held to be as large as in the widest direction off it, so that
+:math:`\sigma^2` is the K-th eigenvalue of the rows' covariance, the first that K endmembers cannot
+produce. Abundances are those of highest density, and :math:`P_n` is replaced by its value there,
+with the curvature :math:`G + K (K + 1) I` on the plane, whose second term is the precision of the
+uniform distribution: Laplace's approximation.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ NUM_SWEEPS = 8  # of expectation propagation over the components
 RIDGE = 1e-10  # of the largest diagonal entry of a Gram matrix
 NARROWEST = 1e-12  # variance of a truncated normal in units of that of the whole
 NUM_EXCHANGES = 20  # rounds at most of exchanging vertices
+CORRELATED = 2.0  # times the widest direction of independent noise
 MAINLY = 0.5  # abundance from which a row tells about a component's noise
 LOG_2PI = math.log(2 * math.pi)
 
@@ -92,22 +94,20 @@ def posterior(about: UnmixingDescription, params: Params, x: Tensor) -> Posterio
     factor = torch.linalg.cholesky(inner + extra * torch.eye(k - 1).to(inner))
     covariance = basis @ torch.cholesky_inverse(factor) @ basis.mT
     if about.correlated:
-        mean, log_inside = nonnegative(gram, cross, shares=True), 0.0
-    else:
-        centre = 1 / k + (cross - gram.mean(-1).unsqueeze(-2)) @ covariance  # of the normal
-        mean, log_inside = centre, torch.zeros_like(centre[..., 0])
+        mean = nonnegative(gram, cross, shares=True)
+    else:  # of the normal
+        mean = 1 / k + (cross - gram.mean(-1).unsqueeze(-2)) @ covariance
     distance = (
-        x.square().sum(-1) / variance
-        - 2 * (cross * mean).sum(-1)
-        + ((mean @ gram) * mean).sum(-1)
+        x.square().sum(-1) / variance - 2 * (cross * mean).sum(-1) + ((mean @ gram) * mean).sum(-1)
     )
     volume = math.lgamma(k) - math.log(k) / 2 + (k - 1) * LOG_2PI / 2
     volume = volume - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
+    value = volume - distance / 2 - 0.5 * about.num_items * (LOG_2PI + variance.log())
     covariance = covariance.unsqueeze(-3)
-    if not about.correlated and k > 1:
-        mean, covariance, log_inside = truncated(mean, covariance)
-    constant = -0.5 * about.num_items * (LOG_2PI + variance.log())
-    return Posterior(mean, covariance, constant - distance / 2 + volume + log_inside)
+    if about.correlated:
+        return Posterior(mean, covariance, value)
+    mean, covariance, log_inside = truncated(mean, covariance)
+    return Posterior(mean, covariance, value + log_inside)
 
 
 def truncated(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -235,8 +235,8 @@ def pure_rows(x: Tensor, num: int, generator: Generator) -> Tensor:
     for _ in range(num):
         way = torch.randn(num, 1, generator=generator, dtype=torch.float64).to(scores)
         if chosen:
-            before = scores[chosen].mT
-            way = way - before @ torch.linalg.lstsq(before, way).solution
+            others = scores[chosen].mT
+            way = way - others @ torch.linalg.lstsq(others, way).solution
         chosen.append(int((scores @ way).abs().argmax()))
     for _ in range(NUM_EXCHANGES):
         before = list(chosen)
@@ -255,16 +255,15 @@ class UnmixingStatistics:
     """Expected moments of the abundances, summed over rows.
 
     Args:
-        second: E[a a^T], (R, K, K); of_means: of their means alone, the same.
-        cross: of the means with x, (R, K, J).
+        second: E[a a^T], (R, K, K); cross: of E[a] with x, (R, K, J).
         products: of the items, (J, J), or their squares, (J,), where noise is independent.
-        num_rows: N, ().
+        totals: of the items, (J,); num_rows: N, ().
     """
 
     second: Tensor
-    of_means: Tensor
     cross: Tensor
     products: Tensor
+    totals: Tensor
     num_rows: Tensor
 
 
@@ -286,25 +285,29 @@ class UnmixingSteps(Steps[UnmixingStatistics]):
         self.refuse_weights(weights)
         return replace(self, x=data)
 
+    @property
+    def known_sites(self) -> frozenset[str]:
+        """The scale, where noise is correlated."""
+        return frozenset({"scales"}) if self.about.correlated else frozenset()
+
     @cached_property
-    def _products(self) -> Tensor:
-        return self.x.mT @ self.x if self.about.correlated else self.x.square().sum(0)
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        products = self.x.mT @ self.x if self.about.correlated else self.x.square().sum(0)
+        return products, self.x.sum(0), self.x.new_tensor(float(len(self.x)))
 
     def e_step(self, params: Params) -> EStep[UnmixingStatistics]:
         """Expected moments, log-likelihood and log-prior."""
-        parts, value = RunningSum[UnmixingStatistics](), self.x.new_zeros(())
+        parts, value = RunningSum[dict[str, Tensor]](), self.x.new_zeros(())
         size = max(1, AT_ONCE // (self.x.shape[1] * len(params["endmembers"])))
         for x in self.x.split(size):
             found = posterior(self.about, params, x)
             mean = found.mean.to(x)
-            of_means = mean.mT @ mean
-            own = found.covariance.sum(-3) * (len(x) / found.covariance.shape[-3])
-            number = x.new_tensor(float(len(x)))
-            none = torch.zeros_like(self._products)
-            parts.add(UnmixingStatistics(of_means + own.to(x), of_means, mean.mT @ x, none, number))
+            spread = found.covariance.sum(-3) * (len(x) / found.covariance.shape[-3])
+            parts.add({"second": mean.mT @ mean + spread.to(x), "cross": mean.mT @ x})
             value = value + found.log_likelihood.sum(-1).to(x)
-        total = replace(parts.total(), products=self._products)
-        return EStep(total, value, self.program.log_prior(params))
+        sums = parts.total()
+        statistics = UnmixingStatistics(sums["second"], sums["cross"], *self._sums)
+        return EStep(statistics, value, self.program.log_prior(params))
 
     def m_step(self, statistics: UnmixingStatistics, params: Params) -> Params:
         """Endmembers by least squares on the expected abundances, and the scale."""
@@ -316,17 +319,19 @@ class UnmixingSteps(Steps[UnmixingStatistics]):
         }
 
     def scales(self, statistics: UnmixingStatistics, phi: Tensor) -> Tensor:
-        """The scale of the noise for endmembers (R, K, J), (R, 1)."""
-        cross, products = statistics.cross.double(), statistics.products.double()
-        phi, number = phi.double(), statistics.num_rows.double()
+        """Scale of the noise at endmembers (R, K, J), (R, 1)."""
+        products, number = statistics.products.double(), statistics.num_rows.double()
         if self.about.correlated:
-            mixed = cross.mT @ phi  # (R, J, J)
-            fitted = phi.mT @ statistics.of_means.double() @ phi
-            left = (products - mixed - mixed.mT + fitted) / number
-            variance = torch.linalg.eigvalsh(left)[:, -1:]
+            mean = statistics.totals.double() / number
+            covariance = products / number - mean.unsqueeze(-1) * mean
+            # ascending
+            variance = torch.linalg.eigvalsh(covariance)[-self.about.num_components].expand(
+                len(phi), 1
+            )
         else:
-            left = (phi * (statistics.second.double() @ phi - 2 * cross)).sum((-2, -1))
-            variance = (left + products.sum()).unsqueeze(-1) / (number * self.about.num_items)
+            second, cross = statistics.second.double(), statistics.cross.double()
+            left = (phi * (second @ phi - 2 * cross)).sum((-2, -1), keepdim=True).squeeze(-1)
+            variance = (left + products.sum()) / (number * self.about.num_items)
         return variance.clamp(min=0).sqrt().clamp(*SCALE_RANGE).to(self.x)
 
 
@@ -360,10 +365,8 @@ class UnmixingStructure(Structure):
         phi = torch.stack(found).clamp(0, about.bound).contiguous()
         steps = UnmixingSteps(about, problem.program_of_one_row(), x)
         mean = nonnegative(phi @ phi.mT, x @ phi.mT, shares=True)
-        of_means = mean.mT @ mean
-        number = x.new_tensor(float(len(x)))
-        statistics = UnmixingStatistics(of_means, of_means, mean.mT @ x, steps._products, number)
-        return {"endmembers": phi, "scales": steps.scales(statistics, phi)}
+        statistics = UnmixingStatistics(mean.mT @ mean, mean.mT @ x, *steps._sums)
+        return {"endmembers": phi, "scales": steps.scales(statistics, phi.double())}
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> UnmixingSteps:
         """Steps of EM on all rows."""
@@ -398,6 +401,36 @@ class UnmixingStructure(Structure):
         most = params["endmembers"] >= ON_BOUND * self.about.bound
         return ["scales[0]"] * off + [f"endmembers{place}" for place in most.nonzero().tolist()]
 
+    def why_no_criteria(self, params: Params) -> str | None:
+        """Reason in words: a scale that is not estimated by likelihood."""
+        return (
+            "the scale of correlated noise is not estimated by maximum likelihood, and falls with"
+            " the number of components whatever they explain"
+            if self.about.correlated
+            else None
+        )
+
+    def concerns(self, problem: Problem, params: Params) -> list[str]:
+        r"""Sentence on residuals that are correlated between items.
+
+        The largest eigenvalue of the covariance of independent noise is about :math:`\sigma^2 (1 +
+        \sqrt{J / N})^2` (Marchenko and Pastur 1967); the sentence is said above twice of it.
+        """
+        if self.about.correlated:
+            return []
+        x = problem.data.to(params["endmembers"])
+        left = x - self.expected_rows(problem.program(), params)
+        widest = float(torch.linalg.eigvalsh(left.mT @ left)[-1]) / len(x)
+        excess = widest / float(params["scales"]) ** 2 / (1 + (x.shape[1] / len(x)) ** 0.5) ** 2
+        if excess < CORRELATED:
+            return []
+        return [
+            f"the residuals are correlated between columns: in one direction their variance is"
+            f" {excess:.1f} times what independent noise would show. The fit then stretches the"
+            " endmembers to rows that no mixture explains; Unmixing(..., noise='correlated') allows"
+            " for it"
+        ]
+
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Entries of the endmembers, and the scale."""
         return params["endmembers"].numel() + 1
@@ -418,7 +451,8 @@ class UnmixingStructure(Structure):
 
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from vertices of the rows."""
-        return Recommendation(EM(max_iterations=1000), "spectral", 1)
+        method = EM(max_iterations=1000, tolerance=1e-7, parameter_tolerance=1e-4)
+        return Recommendation(method, "spectral", 1)
 
 
 def _one(params: Params) -> Params:
@@ -438,7 +472,7 @@ def _(
     generator: Generator,
     num_draws: int,
 ) -> NoiseDraws:
-    """Split the residual at draws of the abundances, by rows that are mainly of one component.
+    r"""Split the residual at draws of the abundances, by rows that are mainly of one component.
 
     Shares sum to one, so noise of variance :math:`a_k \sigma^2` in component k adds up to that of
     the row. Where it is correlated, items are first made uncorrelated by the residuals' covariance.
