@@ -56,6 +56,7 @@ AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound
 NUM_SWEEPS = 8  # of expectation propagation over the components
 RIDGE = 1e-10  # of the largest diagonal entry of a Gram matrix
+FAR = 50.0  # standard deviations below zero
 NARROWEST = 1e-12  # variance of a truncated normal in units of that of the whole
 NUM_EXCHANGES = 20  # rounds at most of exchanging vertices
 CORRELATED = 2.0  # times the widest direction of independent noise
@@ -133,10 +134,8 @@ def truncated(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]
         for k in range(num):
             own = spread[k].clone()  # (K, R N)
             precision, shift = _cavity(own[k], mean[k], tau[k], nu[k])
-            z = shift * precision.rsqrt()
-            hazard = (-z.square() / 2 - LOG_2PI / 2 - torch.special.log_ndtr(z)).exp()
-            width = (1 - hazard * (z + hazard)).clamp(min=NARROWEST)
-            there = (shift / precision + hazard * precision.rsqrt()) * precision / width
+            gap, width = _truncated_moments(shift * precision.rsqrt())
+            there = gap / width * precision.sqrt()
             new = (precision / width - precision).clamp(min=0)
             change, turn = new - tau[k], there - shift - nu[k]
             tau[k], nu[k] = new, there - shift
@@ -168,6 +167,19 @@ def _cavity(variance: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Te
     """Natural parameters of an entry without its own factor."""
     precision = variance.reciprocal()
     return (precision - tau).clamp(min=NARROWEST * precision), mean * precision - nu
+
+
+def _truncated_moments(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of N(z, 1) truncated to values above zero; far below by their series."""
+    x = (-z).clamp(min=FAR)
+    inverse, square = x.reciprocal(), x.reciprocal().square()
+    hazard = (-z.square() / 2 - LOG_2PI / 2 - torch.special.log_ndtr(z)).exp()
+    far = -z > FAR
+    mean = torch.where(far, inverse * (1 - square * (2 - square * (10 - 74 * square))), z + hazard)
+    variance = torch.where(
+        far, square * (1 - square * (6 - square * (50 - 518 * square))), 1 - hazard * (z + hazard)
+    )
+    return mean, variance.clamp(min=NARROWEST)
 
 
 def nonnegative(gram: Tensor, cross: Tensor, shares: bool = False) -> Tensor:
@@ -432,8 +444,8 @@ class UnmixingStructure(Structure):
         ]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Entries of the endmembers, and the scale."""
-        return params["endmembers"].numel() + 1
+        """Entries of the endmembers, and the scale where it is estimated by likelihood."""
+        return params["endmembers"].numel() + (not self.about.correlated)
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """E[abundances | row], (N, K)."""
