@@ -202,6 +202,7 @@ def fit_pmf(call: Call) -> None:
         NegativeBinomialFactorization,
         PoissonFactorization,
     )
+    from ppl_models.unmixing import Unmixing
     from ppl_models.usage_factorization import UsageFactorization
 
     if call.law is not None:
@@ -222,6 +223,9 @@ def fit_pmf(call: Call) -> None:
         model = NegativeBinomialFactorization(
             *sizes, variance=call.distribution.removeprefix("nb-")
         )
+    elif call.distribution.startswith("mixed"):
+        noise = "correlated" if call.distribution == "mixed-correlated" else "independent"
+        model = Unmixing(*sizes, noise)
     else:
         model = GaussianFactorization(*sizes, nonnegative=call.distribution == "normal-nonnegative")
     if blocks is not None:
@@ -229,10 +233,13 @@ def fit_pmf(call: Call) -> None:
     rows = seen if blocks is None else blocks
     result = run(model, rows, call)
     deliver(result, rows, call.out, None)
-    signatures = call.out / "signatures.csv"
-    table = result.frames["signatures"].T.add_prefix("component_")
-    write_csv(table, signatures, index_label="column")
-    typer.echo(f"{signatures}: one line a column of the data, with its entry in each signature")
+    site = "endmembers" if isinstance(model, Unmixing) else "signatures"
+    table = result.frames[site].T.add_prefix("component_")
+    write_csv(table, call.out / f"{site}.csv", index_label="column")
+    typer.echo(
+        f"{call.out / site}.csv: one line a column of the data, with its entry in each of the"
+        f" {site}"
+    )
 
 
 # ---------------------------------------------------------------- layers of latents

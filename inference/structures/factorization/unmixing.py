@@ -449,8 +449,8 @@ class UnmixingStructure(Structure):
 
     def latent_means(self, program: Program, params: Params) -> Params:
         """E[abundances | row], (N, K)."""
-        found = posterior(self.about, _one(params), program.args[0])
-        return {"abundances": found.mean[0].to(params["endmembers"])}
+        mean = posterior(self.about, _one(params), program.args[0]).mean[0].clamp(min=0)
+        return {"abundances": (mean / mean.sum(-1, keepdim=True)).to(params["endmembers"])}
 
     def latent_modes(self, program: Program, params: Params) -> Params:
         """Nothing: no latent is discrete."""
