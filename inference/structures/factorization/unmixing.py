@@ -55,7 +55,8 @@ from ppl_models.descriptions.components import UnmixingDescription
 AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound
 NUM_SWEEPS = 8  # of expectation propagation over the components
-RIDGE = 1e-10  # of the largest diagonal entry of a Gram matrix
+RIDGE = 1e-12  # of the largest diagonal entry of a Gram matrix
+FLAT = 1e-9  # of the precision of uniform abundances, where rows say nothing of them
 FAR = 50.0  # standard deviations below zero
 NARROWEST = 1e-12  # variance of a truncated normal in units of that of the whole
 NUM_EXCHANGES = 20  # rounds at most of exchanging vertices
@@ -91,7 +92,7 @@ def posterior(about: UnmixingDescription, params: Params, x: Tensor) -> Posterio
     cross = x @ phi.mT / variance.unsqueeze(-1)  # (R, N, K)
     basis = plane(k, phi)
     inner = basis.mT @ gram @ basis
-    extra = k * (k + 1.0) if about.correlated else RIDGE * k * (k + 1.0)
+    extra = k * (k + 1.0) if about.correlated else FLAT * k * (k + 1.0)
     factor = torch.linalg.cholesky(inner + extra * torch.eye(k - 1).to(inner))
     covariance = basis @ torch.cholesky_inverse(factor) @ basis.mT
     if about.correlated:
@@ -105,7 +106,7 @@ def posterior(about: UnmixingDescription, params: Params, x: Tensor) -> Posterio
     volume = volume - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
     value = volume - distance / 2 - 0.5 * about.num_items * (LOG_2PI + variance.log())
     covariance = covariance.unsqueeze(-3)
-    if about.correlated:
+    if about.correlated or k == 1:
         return Posterior(mean, covariance, value)
     mean, covariance, log_inside = truncated(mean, covariance)
     return Posterior(mean, covariance, value + log_inside)
@@ -437,10 +438,10 @@ class UnmixingStructure(Structure):
         if excess < CORRELATED:
             return []
         return [
-            f"the residuals are correlated between columns: in one direction their variance is"
-            f" {excess:.1f} times what independent noise would show. The fit then stretches the"
-            " endmembers to rows that no mixture explains; Unmixing(..., noise='correlated') allows"
-            " for it"
+            "the residuals are correlated between columns: in one direction their variance is"
+            f" {excess:.1f} times what independent noise would show. Either an endmember is missing"
+            " (fit more), or the noise is correlated, and the endmembers are then stretched to rows"
+            " that no mixture explains: Unmixing(..., noise='correlated') allows for it"
         ]
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
@@ -497,12 +498,6 @@ def _(
     factor = torch.linalg.cholesky(
         basis.mT @ covariance @ basis + RIDGE * torch.eye(about.num_components - 1).to(phi)
     )
-    scale = params["scales"].double()
-    turn = torch.eye(about.num_items).to(phi)
-    if about.correlated:
-        left = data - found.mean[0] @ phi
-        values, turn = torch.linalg.eigh(left.mT @ left / len(left))
-        scale = values.clamp(min=RIDGE * float(values[-1])).sqrt()
     scores, used = [], []
     for _ in range(num_draws):
         noise = torch.randn(
@@ -511,7 +506,12 @@ def _(
         a = found.mean[0] + (basis @ factor @ noise.to(phi)).squeeze(-1)
         a = a.clamp(min=RIDGE)
         a = a / a.sum(-1, keepdim=True)
-        residual = (data - a @ phi) @ turn / scale
+        residual = data - a @ phi
+        if about.correlated:
+            values, turn = torch.linalg.eigh(residual.mT @ residual / len(data))
+            residual = residual @ turn / values.clamp(min=RIDGE * float(values[-1])).sqrt()
+        else:
+            residual = residual / params["scales"].double()
         scores.append(gaussian_split(residual, a.sqrt().unsqueeze(-1), generator, 1)[0])
         used.append(a > MAINLY)
     share = found.mean[0].mean(0)
