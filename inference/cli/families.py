@@ -225,8 +225,8 @@ def fit_pmf(call: Call) -> None:
             *sizes, variance=call.distribution.removeprefix("nb-")
         )
     elif call.distribution.startswith("mixed"):
-        noise = "correlated" if call.distribution == "mixed-correlated" else "independent"
-        model = Unmixing(*sizes, noise)
+        is_correlated = call.distribution == "mixed-correlated"
+        model = Unmixing(*sizes, "correlated" if is_correlated else "independent")
     else:
         model = GaussianFactorization(*sizes, nonnegative=call.distribution == "normal-nonnegative")
     if blocks is not None:
