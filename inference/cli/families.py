@@ -210,6 +210,7 @@ def fit_pmf(call: Call) -> None:
         NegativeBinomialFactorization,
         PoissonFactorization,
     )
+    from ppl_models.unmixing import Unmixing
     from ppl_models.usage_factorization import UsageFactorization
 
     if call.law is not None:
@@ -231,6 +232,9 @@ def fit_pmf(call: Call) -> None:
         model = NegativeBinomialFactorization(
             *sizes, variance=call.distribution.removeprefix("nb-")
         )
+    elif call.distribution.startswith("mixed"):
+        is_correlated = call.distribution == "mixed-correlated"
+        model = Unmixing(*sizes, "correlated" if is_correlated else "independent")
     else:
         model = GaussianFactorization(*sizes, nonnegative=call.distribution == "normal-nonnegative")
     if blocks is not None:
@@ -264,13 +268,15 @@ def read_reference(call: Call, columns: list[str]) -> pd.DataFrame | None:
 def signature_files(
     result: Fit, rows: Any, reference: pd.DataFrame | None
 ) -> dict[str, Callable[[Path], str]]:
-    """Files of a factorization: posterior.csv, signatures.csv, activities.csv and matches.csv."""
+    """Files of a factorization: of rows, signatures (or endmembers), activities and matches."""
     from inference.inspection.signatures import match_signatures
 
+    site = "endmembers" if "endmembers" in result.frames else "signatures"
+
     def signatures(path: Path) -> str:
-        table = result.frames["signatures"].T.add_prefix("component_")
+        table = result.frames[site].T.add_prefix("component_")
         write_csv(table, path, index_label="column")
-        return "one line a column of the data, with its entry in each signature"
+        return f"one line a column of the data, with its entry in each of the {site}"
 
     def activities(path: Path) -> str:
         import pandas as pd
@@ -289,7 +295,7 @@ def signature_files(
 
     files: dict[str, Callable[[Path], str]] = {
         ROWS: partial(write_rows, result, rows),
-        "signatures.csv": signatures,
+        f"{site}.csv": signatures,
     }
     amounts = (result.local or {}).get("activities")
     if amounts is not None and len(amounts) == result.num_rows:

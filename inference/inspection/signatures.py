@@ -24,7 +24,7 @@ def match_signatures(fit: FitRecord, reference: DataFrame, num_matches: int = 2)
     """Match each signature of a factorization with the most alike of a reference set.
 
     Args:
-        fit: of a factorization, whose parameters hold ``signatures``.
+        fit: of a factorization, whose parameters hold ``signatures`` or ``endmembers``.
         reference: a row a column of the fit's data (a mutation type), of the same names in any
             order, and a column a signature; entries of at least 0.
         num_matches: how many of the reference are given for each.
@@ -37,9 +37,10 @@ def match_signatures(fit: FitRecord, reference: DataFrame, num_matches: int = 2)
             or that holds gaps, negative numbers or a signature of zeros.
     """
     owner = "reference"
-    if "signatures" not in fit.params:
+    site = next((name for name in ("signatures", "endmembers") if name in fit.params), None)
+    if site is None:
         raise ValueError(f"{owner}: a fit with signatures was expected, got {fit.model_name}")
-    own = fit.params["signatures"].detach().cpu().double().numpy()
+    own = fit.params[site].detach().cpu().double().numpy()
     names, rows = list(map(str, fit.item_names)), list(map(str, reference.index))
     absent = [name for name in names if name not in rows]
     if absent or len(rows) != len(names):

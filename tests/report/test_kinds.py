@@ -47,6 +47,7 @@ from ppl_models import (
     PoissonFactorization,
     SkewNormal,
     SparseCoding,
+    Unmixing,
     UsageFactorization,
 )
 
@@ -122,6 +123,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
         {"signatures", "estimates", "latents"},
     ),
     "factors": (lambda: FactorAnalysis(3, 1), REALS, SHORT, {"signatures", "estimates"}),
+    "unmixing": (lambda: Unmixing(6, 2), COUNTS, SHORT, {"endmembers", "estimates"}),
     "sparse": (
         lambda: SparseCoding(6, 3, 1),
         CODES @ RNG.normal(size=(3, 6)),
