@@ -149,26 +149,36 @@ def test_what_a_benchmark_left_becomes_a_table(tmp_path: Path) -> None:
 
 
 def test_the_site_has_every_page() -> None:
-    listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {
-        "start"
-    }
-    assert {page.stem for page in PAGES} - {"README"} - listed == set()
+    build = module("build")
+    lists = [*build.sections().values(), (ROOT / "notebooks" / "README.md").read_text("utf-8")]
+    listed = [name for text in lists for name in build.listed(text)]
+    assert len(listed) == len(set(listed))
+    assert {page.stem for page in (*PAGES, *build.NOTEBOOKS)} - {"README"} | {"CHANGELOG"} == set(
+        listed
+    )
 
 
 def test_the_site_shows_what_notebooks_gave_while_their_text_is_the_same(tmp_path):
     page, build = tmp_path / "own.md", module("build")
-    text = (
-        "# Own\n\n```{code-cell} ipython3\n:tags: [parameters]\n\nnum = 9\n```\n\n```{code-cell}"
-        " ipython3\nprint(num)\n```\n"
-    )
+    text = "# Own\n\n```{code-cell} ipython3\nprint(num)\n```\n"
     page.write_text(text)
-    assert build.executed(page, tmp_path) is None  # no test ran it
+    assert json.loads(build.shown(page))["cells"][1]["outputs"] == []  # was never run
     notebook = jupytext.read(page)
-    notebook.cells[1].source = "num = 2"  # as the tests make it
-    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
     nbformat.write(notebook, tmp_path / "own.ipynb")
-    shown = json.loads(build.executed(page, tmp_path))
-    assert "small sizes" in "".join(shown["cells"][1]["source"])
-    assert shown["cells"][3]["outputs"][0]["text"] == ["2\n"]
+    assert json.loads(build.shown(page))["cells"][1]["outputs"][0]["text"] == ["2\n"]
     page.write_text(text.replace("print(num)", "print(num + 1)"))
-    assert build.executed(page, tmp_path) is None  # what it gave is of another text
+    assert (
+        json.loads(build.shown(page))["cells"][1]["outputs"] == []
+    )  # what it gave is of another text
+
+
+def test_a_page_that_fetches_something_is_found() -> None:
+    fetched = module("build").FETCHED
+    assert fetched.search('<script async="async" src="https://cdn.example.org/x.js"></script>')
+    assert fetched.search(
+        '<link rel="stylesheet" type="text/css" href="//cdn.example.org/x.css" />'
+    )
+    assert not fetched.search(
+        '<script src="_static/x.js"></script><a href="https://pyro.ai">Pyro</a>'
+    )

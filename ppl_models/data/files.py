@@ -20,7 +20,7 @@ from ppl_models.data.frames import misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, installed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,8 +260,6 @@ class _Named:
     @classmethod
     def of(cls, path: str | Path, transpose: bool, only_names: bool = False) -> _Named:
         """Open a file; a large one without its entries, where names are all that is asked."""
-        import pyarrow as pa
-
         file, _ = _split_key(str(path))
         if only_names and not transpose and _ending_of(file) in (*COLUMNAR, ".npy"):
             with suppress(Exception):  # what is wrong is said where the file is read
@@ -289,6 +287,8 @@ class _Named:
             names[0] = "row" if "row" not in names else "row_name"
         columns = dict(zip(names, found.columns, strict=False))
         if transpose:
+            import pyarrow as pa
+
             labels = [_text(entry) or "" for entry in found.column(0).to_pylist()]
             rows = zip(*(column.to_pylist() for column in found.columns[1:]), strict=True)
             cells = [
@@ -650,8 +650,9 @@ def _read_lines(
     Returns:
         The table; row names, if any; and the number of lines of names, 0 or 1.
     """
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
 
     text = _text_of(file)
     separator = separator_of(file, text)
@@ -826,7 +827,8 @@ def _arrow_table(file: Path) -> pa.Table:
                 PARQUET_MAGIC if is_parquet else ARROW_MAGIC
             ):
                 raise _other_kind(file, "parquet" if is_parquet else "a file of Arrow")
-    import pyarrow as pa
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
 
     try:
         if is_parquet and file.is_file():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.frames import as_frame, column_names
+from ppl_models.parts.validation import installed
 
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 # of a parquet file at once: small numbers take several times their size while they are decoded
@@ -152,8 +153,9 @@ def _opened(path: Path) -> Any:
                 f"RowBlocks: {path}: an array of numbers was expected ({error})"
             ) from error
     if path.is_dir() or path.suffix in ARROW:
-        import pyarrow
-        import pyarrow.dataset
+        with installed(f"RowBlocks: {path}: a file of this kind", "arrow"):
+            import pyarrow
+            import pyarrow.dataset
 
         kind = "parquet" if path.is_dir() or path.suffix == ".parquet" else "Arrow"
         try:
