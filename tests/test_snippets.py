@@ -1,10 +1,12 @@
-"""Every example in the README and in the pages of ``docs`` runs as it stands, prints what the page
-says, and leads where its links point.
+"""Every example in the README, the pages of ``docs`` and docstrings runs as it stands, and prints
+what the page says; links lead where they point.
 """
 
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import importlib.util
 import json
 import re
@@ -17,6 +19,7 @@ import nbformat
 import pytest
 import typer
 
+import inference
 import ppl_models
 from inference.cli.main import app
 
@@ -69,6 +72,38 @@ def test_examples_run(
         found = "\n".join(printed[place:].splitlines()[: len(told.splitlines())])
         assert NUMBER.sub("#", found).split() == NUMBER.sub("#", told).split()
         assert numbers(found) == pytest.approx(numbers(told), rel=1e-3)
+
+
+def docstring_examples() -> dict[str, doctest.DocTest]:
+    """Examples of public names, and of the methods of fits, by name."""
+    found, finder = {}, doctest.DocTestFinder(recurse=False)
+    for face in module("build").FACES:
+        named = vars(inference.Fit) if face == "inference" else {}
+        public = importlib.import_module(face)
+        for name in (*named, *dir(public)):
+            value = getattr(inference.Fit if name in named else public, name)
+            if callable(value) and ">>> " in (getattr(value, "__doc__", None) or ""):
+                (found[name],) = finder.find(value, name, globs={})
+    return found
+
+
+DOCSTRINGS = docstring_examples()
+
+
+def test_what_people_need_has_an_example() -> None:
+    assert len(DOCSTRINGS) >= 20
+    build = module("build")
+    first = {path.rpartition(".")[2] for path in build.FIRST["Questions to a fit"]}
+    assert first - set(DOCSTRINGS) <= {"loo", "save"}  # load has the example of save
+
+
+@pytest.mark.parametrize("name", sorted(DOCSTRINGS))
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of few draws
+def test_docstring_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(DOCSTRINGS[name])
+    assert ran.attempted > 2
+    assert ran.failed == 0
 
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=name_of)

@@ -74,6 +74,15 @@ def select_components(
     Raises:
         ValueError: for a grid of fewer than two numbers, no distributions, distributions that
             cannot be compared, or what a distribution refuses in the data; before any fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference.selection import select_components
+        >>> from ppl_models import Bernoulli, Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> select_components(Mixture(1, Bernoulli(), 4), answers, (1, 2, 3), num_restarts=2).num_components
+        2
     """
     owner = "select_components"
     if laws is not None:
