@@ -48,7 +48,8 @@ def mathml(tex: str, block: bool = False) -> str:
     """The formula as browsers draw it by themselves, after spellings that docutils does not know are changed to those that it does."""
     tex = tex.replace(r"\dots", r"\ldots").replace(r"\texttt", r"\mathtt")
     tex = re.sub(r"\\([Bb]ig)m?(?![a-z])", r"\\\1l", tex)
-    return str(tex2mathml(re.sub(r"\\textstyle(\\[a-z]+)", r"{\\textstyle \1}", tex), as_block=block))
+    drawn = str(tex2mathml(re.sub(r"\\textstyle(\\[a-z]+)", r"{\\textstyle \1}", tex), as_block=block))
+    return re.sub(r"(<msu[bp]>|<msubsup>)(\s*)<mo>", r'\1\2<mo stretchy="false">', drawn)  # a brace stays on its line
 
 
 def formula(writer: Any, node: nodes.math | nodes.math_block) -> None:

@@ -81,7 +81,8 @@ def select_components(
         >>> from ppl_models import Bernoulli, Mixture
         >>> rng = np.random.default_rng(0)
         >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
-        >>> select_components(Mixture(1, Bernoulli(), 4), answers, (1, 2, 3), num_restarts=2).num_components
+        >>> family = Mixture(1, Bernoulli(), 4)
+        >>> select_components(family, answers, (1, 2, 3), num_restarts=2).num_components
         2
     """
     owner = "select_components"
