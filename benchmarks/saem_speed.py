@@ -1,14 +1,15 @@
 """Cost of SAEM: seconds to convergence at (90, 30, 10), seconds an iteration by rows and by
-latents, memory by iterations.
+latents, memory by iterations; and the log-likelihood that it ends with.
 
 An iteration is a sweep, its statistics and a maximisation, with every loading away from zero (the
 dearest graph; fits soon have sparse ones). ``rows`` and ``latents`` each vary one number, so that
 cost in proportion is a straight line through the origin of what does not depend on it. ``memory``:
-bytes of what an iteration hands to the next, and resident memory beyond that before the first. One
-JSON line a measurement.
+bytes of what an iteration hands to the next, and resident memory beyond that before the first.
+``likelihood``: annealed importance sampling of the log-likelihood at the truth, against enumeration
+where the latents are few. One JSON line a measurement.
 
-Run: ``python benchmarks/saem_speed.py [--parts rows latents memory fit] [--threads 2] [--figure
-FILE]`` (about two minutes).
+Run: ``python benchmarks/saem_speed.py [--parts rows latents memory fit likelihood] [--threads 2]
+[--figure FILE]`` (about four minutes).
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from _bench import Lines, command_line, resident, run
 from inference import SAEM, fit
 from inference.alignment import align
 from inference.base.draw_steps import DrawSteps
+from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy
 from inference.programs import Program
+from inference.structures.layers.gibbs import LayeredGibbs
 from ppl_models import Bernoulli, DeepDiscreteEncoder, TruncatedLasso
 from ppl_models.datasets import strict_design
 
-PARTS = ["rows", "latents", "memory", "fit"]
+PARTS = ["rows", "latents", "memory", "fit", "likelihood"]
 
 
 def example(
@@ -103,6 +106,8 @@ def iterations(
 def lines(what: str, args: argparse.Namespace) -> list[dict]:
     if what == "fit":
         return [convergence(num_rows, args.most) for num_rows in args.fits]
+    if what == "likelihood":
+        return [likelihood(top, num_rows, seed) for top, num_rows, seed in args.likelihoods]
     if what == "memory":
         memory = iterations(30, 4000, args.iterations)[1]
         return [
@@ -140,6 +145,29 @@ def convergence(num_rows: int, most: int) -> dict:
             align(result, truth).params, truth, model.layers(), model.penalty.threshold
         ),
     }
+
+
+def likelihood(top: int, num_rows: int, seed: int) -> dict:
+    model, x, truth = example(top, num_rows)
+    x = Program(model, None, num_rows).simulate(truth, seed)["items"]
+    gibbs = LayeredGibbs.build(model, x)
+    params = {name: value.unsqueeze(0) for name, value in truth.items()}
+    began = time.perf_counter()
+    with torch.no_grad():
+        found = log_likelihood_rows(gibbs, params, torch.Generator().manual_seed(seed))
+    line = {
+        "sizes": [9 * top, 3 * top, top],
+        "num_rows": num_rows,
+        "seed": seed,
+        "seconds": time.perf_counter() - began,
+        "log_likelihood": float(found.rows.sum()),
+        "standard_error": float(found.variances.sum().sqrt()),
+        "bias_expected": -float(found.variances.sum()) / 2,
+        "lower_bound": float(found.bounds.sum()),
+    }
+    if 4 * top <= 16:
+        line["exact"] = float(Program(model, x).log_marginal_rows(truth).sum())
+    return line
 
 
 def draw(found: dict[str, list[dict]], path: Path) -> None:
@@ -216,6 +244,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--most", type=int, default=SAEM().max_iterations, help="iterations of a fit"
     )
+    parser.set_defaults(
+        likelihoods=[(top, 2000, seed) for top in (3, 10) for seed in range(6 if top < 4 else 2)]
+    )
     parser.add_argument("--figure", type=Path, metavar="FILE")
     quick = {
         "rows": [500, 1000],
@@ -223,6 +254,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "iterations": 10,
         "fits": [500],
         "most": 5,
+        "likelihoods": [(2, 100, 0)],
         "threads": 1,
     }
     run(parser, measure, argv, quick)

@@ -352,7 +352,14 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
         )
     bounds = [name for name, member in fits.items() if _kind(member) == "bound"]
     if bounds:
-        notes.append(f"log-likelihoods of {bounds} are lower bounds by sampling")
+        notes.append(f"log-likelihoods of {bounds} are lower bounds")
+    errors = {
+        name: f"{member.log_likelihood_error:.2g}"
+        for name, member in fits.items()
+        if member.log_likelihood_error is not None
+    }
+    if errors:
+        notes.append(f"log-likelihoods are estimated by sampling, with standard errors {errors}")
     priors = [name for name, member in fits.items() if member.draws is not None]
     if priors and len(priors) < len(fits):
         notes.append(f"{priors} average over a posterior, the others plug in an estimate")

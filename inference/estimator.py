@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from inference.base.diagnostics import as_array
 from inference.base.structure import Method
+from inference.fitting.columns import observed_sites
 from inference.fitting.fit import fit
+from inference.fitting.predict import one_latent, whole_numbers
 from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
 from ppl_models.data.frames import as_frame
 from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.validation import is_integer
 
 __all__ = ["ZooEstimator"]
 __dir__ = _promised(__name__)
@@ -26,23 +32,35 @@ __dir__ = _promised(__name__)
 NESTED = ("model", "method")  # parameters that are records with parameters of their own
 
 
+def _has_classes(estimator: ZooEstimator) -> bool:
+    """Whether there are discrete latents to predict; True before a fit, which tells."""
+    if not hasattr(estimator, "fit_"):
+        return True
+    return bool(estimator.fit_.latents or estimator.fit_.decode_latents(estimator._first_row))
+
+
 class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
-    """Estimator with ``fit``, ``predict``, ``predict_proba``, ``score`` and ``transform``.
+    """Estimator with the methods of ``GaussianMixture``, and ``transform``.
 
     Behind them is :func:`inference.fit`.
 
-    X is a table with one row a unit: an array, or a data frame of any library. NaN is a missing
-    entry where the model takes them. As everywhere in scikit-learn the columns of a frame must
-    stand as they did in ``fit``. ``score`` is the mean log-likelihood of a row, so that
-    ``cross_val_score`` and ``GridSearchCV`` judge by rows that were held out. Settings of the model
-    and of the engine are reached by two underscores::
+    X is a table with one row a unit: an array, a data frame of any library, or a sparse matrix
+    where the model takes one. NaN is a missing entry where the model takes them. As everywhere in
+    scikit-learn the columns of a frame must stand as they did in ``fit``. ``score`` is the mean
+    log-likelihood of a row, so that ``cross_val_score`` and ``GridSearchCV`` judge by rows that
+    were held out. Settings of the model and of the engine are reached by two underscores::
 
         estimator = ZooEstimator(Mixture(num_components=2, component=Normal()))
         GridSearchCV(estimator, {"model__num_components": [1, 2, 3, 4]}).fit(X)
 
+    ``predict``, ``predict_proba``, ``fit_predict`` and ``sample`` go away with the fit of a model
+    without discrete latents. ``sample_weight`` goes by metadata routing, and is refused by models
+    that do not take weights.
+
     Args:
         model: a zoo model, or any Pyro program of one argument.
-        method, init, num_restarts, seed: as :func:`inference.fit` has them.
+        method, init, num_restarts: as :func:`inference.fit` has them.
+        random_state: its seed; None or a ``RandomState`` draws one in each call of ``fit``.
         site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out
             where there is one.
 
@@ -58,34 +76,54 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         *,
         init: Any = None,
         num_restarts: int | None = None,
-        seed: int = 0,
+        random_state: Any = 0,
         site: str | None = None,
     ) -> None:
         self.model = model
         self.method = method
         self.init = init
         self.num_restarts = num_restarts
-        self.seed = seed
+        self.random_state = random_state
         self.site = site
 
     fit_: Fit
 
-    def fit(self, X: Any, y: Any = None) -> ZooEstimator:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ZooEstimator:
         """Fit the model to the rows of X; y is ignored.
+
+        Args:
+            X: the table.
+            y: ignored.
+            sample_weight: how many rows each row stands for, (N,); None for one.
 
         Raises:
             ValueError: as :func:`inference.fit`.
         """
         table = as_frame(self._table(X, reset=True))
-        self.fit_ = fit(self.model, table, self.method, self.init, self.num_restarts, self.seed)
+        self.fit_ = fit(
+            self.model,
+            table,
+            self.method,
+            self.init,
+            self.num_restarts,
+            self._seed(),
+            weights=sample_weight,
+        )
         self._first_row = table[:1]
         return self
 
+    @available_if(_has_classes)
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """``fit``, then ``predict`` of the same rows; y is ignored."""
+        return self.fit(X, y, sample_weight).predict(X)
+
+    @available_if(_has_classes)
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, (N,), or its bits, (N, K)."""
         table = self._table(X)
         return self.fit_.predict(table, self.site)
 
+    @available_if(_has_classes)
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(class | row), or P(bit = 1 | row) of each bit, (N, K)."""
         table = self._table(X)
@@ -112,6 +150,28 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         """The mean log-likelihood of a row; y is ignored."""
         table = self._table(X)
         return self.fit_.score(table)
+
+    def bic(self, X: Any) -> float:
+        """BIC: -2 log-likelihood of X + log N a free parameter, N the number of rows in ``fit``."""
+        return self.fit_.price - 2 * float(self.score_samples(X).sum())
+
+    def aic(self, X: Any) -> float:
+        """AIC: -2 log-likelihood of X + 2 a free parameter."""
+        return 2 * self.fit_.num_parameters - 2 * float(self.score_samples(X).sum())
+
+    @available_if(_has_classes)
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows, (n, J), and the latent that ``predict`` speaks of, (n,).
+
+        Drawn with the seed of ``random_state``, each call the same rows where it is an integer.
+        """
+        check_is_fitted(self)
+        drawn = self.fit_.simulate(n_samples, self._seed())
+        sites = observed_sites(self.fit_, self._first_row)
+        latent = one_latent("sample", self.fit_, list(self.fit_.latents or ()), self.site)
+        return np.column_stack([as_array(drawn[name]) for name in sites]), whole_numbers(
+            drawn[latent]
+        )
 
     # ---------------------------------------------------------------- what scikit-learn asks
 
@@ -164,6 +224,12 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    def _seed(self) -> int:
+        """Seed of the next draw."""
+        if is_integer(self.random_state):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
     def _table(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
@@ -174,6 +240,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             self,
             X,
             reset=reset,
+            accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,  # one row tells nothing of latents

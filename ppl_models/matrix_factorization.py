@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyro
 import pyro.distributions as dist
@@ -89,7 +89,7 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, 
 def _check_sparse_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
     """A sparse table of counts by its non-zero cells."""
     owner = type(model).__name__
-    if not isinstance(model, PoissonFactorization):
+    if not model.takes_sparse:
         raise ValueError(
             f"data: a dense table was expected, got {kind_of(data)}: the updates of {owner} need"
             " every cell. Give data.toarray(), or fit a PoissonFactorization, which takes sparse"
@@ -140,6 +140,7 @@ class PoissonFactorization(OpenItems):
         ValueError: for sizes that are not positive integers, K > J, or settings out of range.
     """
 
+    takes_sparse: ClassVar[bool] = True
     num_items: int | None = None
     num_components: int = 0
     concentration: float = 1.0

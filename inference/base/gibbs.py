@@ -12,9 +12,8 @@ are held as (R, K, N): one contiguous row of memory a latent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from torch import Tensor
 from inference.programs.program import Params, Program
 
 Latents = dict[str, Tensor]
-T = TypeVar("T")
 CHUNK_ELEMENTS = (
     2**17
 )  # children that one latent moves, times rows at once: they stay in the processor's cache
@@ -30,35 +28,29 @@ CHUNK_ELEMENTS = (
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Order of a sweep: every latent in turn, bottom to top, given the newest values.
+    """Way of a sweep: every latent in turn, bottom to top, given the newest values.
 
     Args:
         synchronous: draw every latent given the *previous* values of all others. Not a Gibbs
             sampler: its stationary distribution is not the posterior. It is what the published SAEM
                 does.
-        backwards: visit the latents in the opposite order: the time reversal of the chain.
-        forced: values that the draws must take, so that their chances give the probability of that
-            move.
+        power, base: exponent beta in [0, 1], and log-odds (R, K, N) by site, where the sweep keeps
+            :math:`q^{1 - beta} p^beta` instead of the posterior p, with q that of independent bits.
     """
 
     synchronous: bool = False
-    backwards: bool = False
-    forced: Latents | None = None
+    power: float = 1.0
+    base: Latents | None = None
 
-    def order(self, latents: Iterable[T]) -> Iterable[T]:
-        """Sites or latents given bottom to top, in the order of the visit."""
-        return reversed(list(latents)) if self.backwards else latents
-
-    def uniform(self, name: str, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Uniform numbers that decide draws of a site; extreme where a draw is forced."""
-        return (
-            uniform_like(like, generator)
-            if self.forced is None
-            else torch.where(self.forced[name] > 0.5, -1.0, 2.0).to(like)
-        )
+    def chance(self, name: str, k: int, part: slice, logit: Tensor) -> Tensor:
+        """P(latent k = 1 | all else), (R, n), from its log-odds in the posterior."""
+        if self.base is not None:
+            own = self.base[name][:, k, part].to(logit)
+            logit = torch.lerp(own, logit.expand_as(own), self.power)
+        return torch.sigmoid(logit)
 
 
-FORWARD = Scan()
+PLAIN = Scan()
 
 
 class Gibbs(Protocol):
@@ -69,14 +61,14 @@ class Gibbs(Protocol):
         ...
 
     def sweep(
-        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
         """Update every latent once: the new state, and P(latent = 1 | all else) of each draw.
 
         Args:
             params: (R, ...).
             latents: the state; generator: of the draws.
-            scan: in what order, and from what.
+            scan: from what, and of which distribution.
         """
         ...
 
@@ -147,20 +139,20 @@ class GenericGibbs:
         return out
 
     def sweep(
-        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
         new, chances = dict(latents), {}
-        for name in scan.order(self.program.names("latent")[::-1]):
-            uniform = scan.uniform(name, latents[name], generator)
+        for name in self.program.names("latent")[::-1]:
+            uniform = uniform_like(latents[name], generator)
             drawn, chance = latents[name].clone(), torch.empty_like(latents[name])
-            for k in scan.order(range(drawn.shape[1])):
+            for k in range(drawn.shape[1]):
                 base = dict(latents if scan.synchronous else new)
                 values = []
                 for bit in (0.0, 1.0):
                     changed = base[name].clone()
                     changed[:, k] = bit
                     values.append(self.log_joint_rows(params, base | {name: changed}))
-                chance[:, k] = torch.sigmoid(values[1] - values[0])
+                chance[:, k] = scan.chance(name, k, slice(None), values[1] - values[0])
                 drawn[:, k] = (uniform[:, k] < chance[:, k]).to(drawn.dtype)
                 if not scan.synchronous:
                     new[name] = drawn.clone()

@@ -70,6 +70,8 @@ class Outcome:
         converged: (R,) bool; num_iterations: (R,).
         draws: posterior draws by site name, (chains, draws, ...), None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, (R,), where the engine has one.
+        log_likelihood_error: standard error by the draws that ``log_likelihood`` was estimated
+            with, (R,); None where it is exact.
         trace_name: what ``history`` holds; ``objective_name`` if None.
         sample_stats: what the engine says of each draw, (chains, draws), by name.
         num_tried: starts of which these R were run to the end, where more were tried.
@@ -97,6 +99,7 @@ class Outcome:
     num_iterations: Tensor
     draws: Params | None = None
     elbo: Tensor | None = None
+    log_likelihood_error: Tensor | None = None
     trace_name: str | None = None
     sample_stats: Params | None = None
     num_tried: int | None = None

@@ -179,7 +179,8 @@ def fit_mixture(call: Call) -> None:
 
 def _in_memory(call: Call) -> str:
     """Why rows that are named, or columns of the file, are wanted in memory; "" if they are not."""
-    option = "--transpose" if call.transpose else "--id" if call.id else ""
+    options = {"--transpose": call.transpose, "--long": call.long, "--id": call.id}
+    option = next((name for name, given in options.items() if given), "")
     return option and f"{option} reads rows in memory"
 
 

@@ -95,7 +95,7 @@ def _lies(source: Call | str) -> dict[str, Any]:
     if isinstance(source, str):
         return {"path": source}
     way = {"id": getattr(source, "id", None), "transpose": getattr(source, "transpose", False)}
-    return {"path": source.data} | way
+    return {"path": source.data, "long": getattr(source, "long", None)} | way
 
 
 def _logged(frame: pd.DataFrame, source: Call | str) -> pd.DataFrame:
@@ -113,12 +113,33 @@ def columns_of(source: Call | str) -> list[str]:
 
 def choose_columns(call: Call) -> None:
     """Spell out the columns of ``--columns`` and ``--drop``, where a command line has them."""
-    from ppl_models.data.files import columns_chosen
+    from ppl_models.data.files import columns_chosen, long_columns
 
+    if getattr(call, "long", None) is not None:
+        call.long = names_of(call.long, "--long")
+        if len(call.long) != 3:
+            raise ValueError(
+                "--long: the columns of the person, the item and the answer were expected, as"
+                f" person,item,answer, got {', '.join(call.long)}"
+            )
+    elif hasattr(call, "long") and not (call.columns or call.drop or call.id or call.transpose):
+        call.long = long_columns(call.data)
+        if call.long:
+            typer.echo(
+                "Each line of the file is taken for one answer (--long {0},{1},{2}): each {0} is a"
+                " row, and each {1} a column; --columns {0},{1},{2} takes it as it"
+                " stands.".format(*call.long)
+            )
     if call.columns is not None:
         call.columns = names_of(call.columns, "--columns")
     drop = None if call.drop is None else names_of(call.drop, "--drop")
-    if drop or call.id or call.transpose or any(".." in name for name in call.columns or ()):
+    if (
+        drop
+        or call.id
+        or call.transpose
+        or getattr(call, "long", None)
+        or any(".." in name for name in call.columns or ())
+    ):
         given = getattr(call, "covariates", None)
         apart = [getattr(call, "groups", None)]
         apart += [] if given is None else names_of(given, "--covariates")

@@ -32,7 +32,6 @@ TRACE_NAME = "complete-data log-posterior"  # at the draw of each iteration: it 
 # iteration t of the averaging weighs about t^3: early ones are forgotten, later ones are many
 AVERAGING = 3
 BURN_IN_ROWS = 2000
-BOUND_SWEEPS = 10
 # tolerances between two estimates of one optimum: they were 2 to 20 apart, and those of two optima
 # more than half a nat apart 28 and more
 SPREAD = 20.0
@@ -69,9 +68,9 @@ class SAEM:
 
     The trace holds the complete-data log-posterior at the draws. The objective reported is the
     log-posterior with the latents summed out where that is affordable; else the log-likelihood in
-    it is a stochastic lower bound from Gibbs sweeps (``Fit.elbo``; see
-    :func:`inference.engines.gibbs_estimates.log_likelihood_rows`), and ``Fit.log_likelihood`` is
-    NaN.
+    it is an estimate by annealed importance sampling
+    (:func:`inference.engines.gibbs_estimates.log_likelihood_rows`), with ``log_likelihood_error``
+    and a lower bound, ``elbo``.
 
     Args:
         max_iterations: at most so many passes through the rows after the burn-in: iterations, where
@@ -273,26 +272,22 @@ class SAEM:
     ) -> Outcome:
         params = state.estimate()
         exact = problem.structure.exact_objective(problem, params)
-        elbo = None
+        elbo = error = None
         if exact is None:
-            log_likelihood = torch.full_like(state.history[0], math.nan)
-            elbo = (
-                log_likelihood_rows(steps.gibbs, params, state.latents, generator, BOUND_SWEEPS)
-                .sum(-1)
-                .double()
-                .cpu()
-            )
-            objective, name = (
-                elbo + problem.program_of_one_row().log_prior(params).double().cpu(),
-                "ELBO + log-prior",
+            estimate = log_likelihood_rows(steps.gibbs, params, generator)
+            log_likelihood, elbo = estimate.rows.sum(-1).cpu(), estimate.bounds.sum(-1).cpu()
+            error = estimate.variances.sum(-1).sqrt().cpu()
+            objective = (
+                log_likelihood + problem.program_of_one_row().log_prior(params).double().cpu()
             )
         else:
-            (log_likelihood, objective), name = exact, "log-posterior"
+            log_likelihood, objective = exact
         return Outcome(
             params=params,
             objective=objective,
-            objective_name=name,
+            objective_name="log-posterior",
             log_likelihood=log_likelihood,
+            log_likelihood_error=error,
             history=state.history,
             history_log_likelihood=torch.full_like(state.history, math.nan),
             converged=state.converged,

@@ -24,7 +24,7 @@ from inference.programs.arguments import Call
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import observed_names, observed_values, replicate
 from inference.programs.program import Params, Program
-from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.frames import SparseFrame, as_frame, column_names, is_frame
 from ppl_models.data.tables import (
     Columns,
     ColumnsWarning,
@@ -83,9 +83,10 @@ def _under_columns(fit: FitRecord, data: Any) -> Any:
     data, wanted = as_frame(data), fit.item_names
     if isinstance(data, list | tuple) and data and all(is_frame(as_frame(part)) for part in data):
         return [_under_columns(fit, part) for part in data]  # one a sequence
-    if not is_frame(data) or not wanted:
+    is_sparse = isinstance(data, SparseFrame)
+    if not (is_sparse or is_frame(data)) or not wanted:
         return data
-    names = column_names(data)
+    names = data.names if is_sparse else column_names(data)
     beside = fit.structure.row_columns
     missing = [name for name in wanted if name not in names]
     if names == wanted or (missing and _are_numbers(wanted)):
@@ -96,6 +97,8 @@ def _under_columns(fit: FitRecord, data: Any) -> Any:
             f" missing; the columns are {quoted(names)}"
         )
     chosen = [*(name for name in names if name in beside and name not in wanted), *wanted]
+    if is_sparse:
+        return data.chosen(chosen)
     columns = data[[data.columns[names.index(name)] for name in chosen]]
     unknown = [name for name in names if name not in chosen]
     if unknown and _by_place(fit, columns):

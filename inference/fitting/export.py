@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from inference.base.checkpoint import replacing
@@ -48,8 +49,10 @@ POINT_NOTE = (
 DRAWS_NOTE = "posterior draws"
 LOO_NOTE = (
     "az.loo and az.compare need draws and rows: fit.to_arviz(data) of a fit by NUTS, Laplace or"
-    " SVI; of a point estimate, inference.loo.cross_validate(fit, data)"
+    " SVI (az.loo takes the draws of the last two for the posterior; inference.loo.loo weighs"
+    " them); of a point estimate, inference.loo.cross_validate(fit, data)"
 )
+ARVIZ_NAMES = {"num_steps": "n_steps"}  # of sample_stats
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
@@ -70,9 +73,11 @@ def to_arviz(
       point fit is one chain of one draw, and says so in the group's attributes ``point_estimate``
       (1 or 0) and ``note``.
     - ``log_likelihood`` (chain, draw, unit): :math:`\log p(x_i \mid \theta)` with the latents
-      summed out. ``az.loo`` and ``az.compare`` read it, so they need ``data`` here, and draws: for
-      a point fit take :func:`inference.loo.cross_validate`, or :func:`inference.compare`, which
-      does.
+      summed out. ``az.loo`` and ``az.compare`` read it, so they need ``data`` here, and draws; a
+      point fit has no such group: take :func:`inference.loo.cross_validate`, or
+      :func:`inference.compare`, which does.
+    - ``log_prior`` (chain, draw): :math:`\log p(\theta)` of all parameters together, which
+      ``az.psense`` reads.
     - ``observed_data`` (unit, item), NaN where missing.
     - ``posterior_predictive`` (chain, draw, unit, item): data sets drawn from the fit, of as many
       rows.
@@ -81,8 +86,8 @@ def to_arviz(
       where the engine drew them. There is then no ``log_likelihood``: the likelihood of a row is an
       integral over them.
     - ``sample_stats`` (chain, draw): what the engine says of its draws, under ArviZ's names:
-      ``diverging``, ``energy``, ``tree_depth``, ``step_size``, ``lp``, and whether the latents were
-      renamed (``relabelled``).
+      ``diverging``, ``energy``, ``tree_depth``, ``n_steps``, ``acceptance_rate``, ``step_size``,
+      ``lp``, and whether the latents were renamed (``relabelled``).
     - ``prior``, ``prior_predictive``: with ``num_prior``, draws from the prior and data sets from
       them.
     - ``constant_data``: the given graph of each confirmatory layer, (child, latent).
@@ -144,7 +149,8 @@ def to_arviz(
                 }
     if data is not None:
         is_open = bool(sampled_sites(fit.structure, next(chunks(fit, data))))
-        groups["log_likelihood"] = {} if is_open else _log_likelihood(fit, data, draws)
+        groups["log_likelihood"] = {} if is_open or point else _log_likelihood(fit, data, draws)
+        groups["log_prior"] = _log_prior(fit, data, draws)
         groups["observed_data"] = _observed(fit, data)
         groups["constant_data"] = _graphs(fit)
         groups["latent_posterior"] = (
@@ -158,7 +164,8 @@ def to_arviz(
         }
     if fit.sample_stats is not None and not point:
         groups["sample_stats"] = {
-            name: (("chain", "draw"), as_array(value)) for name, value in fit.sample_stats.items()
+            ARVIZ_NAMES.get(name, name): (("chain", "draw"), as_array(value))
+            for name, value in fit.sample_stats.items()
         }
     if num_prior:
         groups["prior"], groups["prior_predictive"] = _prior(fit, data, num_prior, seed)
@@ -290,20 +297,23 @@ def load_netcdf(path: str | Path) -> Any:
 def _log_likelihood(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
     num_chains, num_draws = next(iter(draws.values())).shape[:2]
     values = as_array(log_likelihood_of_draws(fit, _joined(draws), data))  # (chains * draws, N)
+    if values.ndim == 1:  # rows in no plate, of which none can be left out
+        return {}
     observed = observed_sites(fit, data)
-    name = (
-        observed[0]
-        if len(observed) == 1
-        else "log_likelihood"
-        if fit.structure.relative_to is None
-        else "log_likelihood_ratio"
-    )
+    name = observed[0] if len(observed) == 1 else "log_likelihood"
     dims = ("unit", *(f"log_likelihood_dim_{i}" for i in range(1, values.ndim - 1)))[
         : values.ndim - 1
     ]
     return {
         name: (("chain", "draw", *dims), values.reshape(num_chains, num_draws, *values.shape[1:]))
     }
+
+
+def _log_prior(fit: FitRecord, data: Any, draws: Mapping[str, Tensor]) -> Variables:
+    shape = next(iter(draws.values())).shape[:2]
+    with torch.no_grad():
+        values = next(chunks(fit, data)).log_prior(_joined(draws))
+    return {"log_prior": (("chain", "draw"), as_array(values).reshape(shape))}
 
 
 def _local(fit: FitRecord, site: str, values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:

@@ -739,6 +739,11 @@ def assemble(
         draws={name: value for name, value in draws.items() if name not in sites} or None,
         local_draws={name: value for name, value in draws.items() if name in sites} or None,
         elbo=None if outcome.elbo is None else float(outcome.elbo[best]),
+        log_likelihood_error=(
+            None
+            if outcome.log_likelihood_error is None
+            else float(outcome.log_likelihood_error[best])
+        ),
         local=local or None,
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),

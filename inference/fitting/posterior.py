@@ -236,8 +236,8 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
     """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
-    solved for. Where the configurations are too many to sum over, a stochastic lower bound of it:
-    :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+    solved for. Where the configurations are too many to sum over, an estimate of it by annealed
+    importance sampling: :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
     Args:
         data: as :func:`posterior_latents`.
@@ -250,14 +250,10 @@ def log_likelihood_rows(fit: FitRecord, data: Any, out: str | Path | None = None
             return {OF_ROWS: conditional_log_likelihoods(structure, params, program.args[0])}
         if sums_out(fit, program):
             return {OF_ROWS: marginal_rows(structure, program, params)}
-        _, latents = _sweeps(fit, program, params)
         generator = torch.Generator().manual_seed(fit.seed)
         batch = {name: value.unsqueeze(0) for name, value in params.items()}
-        return {
-            OF_ROWS: gibbs_estimates.log_likelihood_rows(
-                fit.structure.gibbs(program), batch, latents, generator
-            )[0]
-        }
+        gibbs = fit.structure.gibbs(program)
+        return {OF_ROWS: gibbs_estimates.log_likelihood_rows(gibbs, batch, generator).rows[0]}
 
     written = (
         None

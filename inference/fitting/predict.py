@@ -44,7 +44,7 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
         if fit.latents is None
         else {name: value for name, value in modes.items() if name in fit.latents}
     )
-    return whole_numbers(modes[_one("predict", fit, list(modes), site)])
+    return whole_numbers(modes[one_latent("predict", fit, list(modes), site)])
 
 
 def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
@@ -53,13 +53,13 @@ def probabilities(fit: FitRecord, data: Any, site: str | None = None) -> np.ndar
     Args, Raises: as :func:`predicted`.
     """
     means, modes = everything_of_rows(fit, data)
-    return as_array(means[_one("predict_proba", fit, list(modes), site)])
+    return as_array(means[one_latent("predict_proba", fit, list(modes), site)])
 
 
 def score(fit: FitRecord, data: Any) -> float:
     """Mean log-likelihood of a row (sequence), latents summed out.
 
-    Where the configurations are too many to sum over, a stochastic lower bound of it.
+    Where the configurations are too many to sum over, an estimate of it.
 
     Raises:
         ValueError: for a program whose rows do not stand in one plate, or whose log-likelihood is
@@ -74,7 +74,12 @@ def score(fit: FitRecord, data: Any) -> float:
     return float(rows.double().mean())
 
 
-def _one(caller: str, fit: FitRecord, sites: Sequence[str], site: str | None) -> str:
+def one_latent(caller: str, fit: FitRecord, sites: Sequence[str], site: str | None) -> str:
+    """Name of the latent that is meant: ``site``, or the only one.
+
+    Raises:
+        ValueError: without discrete latents, for several and none named, for an unknown name.
+    """
     if not sites:
         words = (
             f"; {', '.join(fit.local)} of the rows are in fit.local, and posterior_frame(data)"

@@ -32,7 +32,7 @@ from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame, is_frame
 from ppl_models.data.items import OpenItems
-from ppl_models.data.sparse import SparseTable
+from ppl_models.data.sparse import SparseTable, is_sparse
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
 
@@ -212,7 +212,9 @@ def problem_of_blocks(
 
 
 def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None) -> Any:
-    """Convert memory maps and Arrow data sets of several blocks to row blocks.
+    """Convert memory maps and Arrow data sets of several blocks, and sparse tables, to row blocks.
+
+    Sparse tables of models that do not work on their cells; a block is dense.
 
     Args:
         model: the program; data: what the user gave.
@@ -220,7 +222,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
     """
     if (
         isinstance(data, RowBlocks)
-        or not is_lazy(data)
+        or not (is_lazy(data) or is_sparse(data := as_frame(data)))
         or not callable(model)
         or isinstance(model, type)
     ):
@@ -231,6 +233,9 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
         Capability.BLOCKS in structure.capabilities
         and (method is None or (isinstance(method, EM) and method.accelerate))
     )
+    if is_sparse(data):
+        goes = goes and not getattr(model, "takes_sparse", False) and not structure.row_columns
+        return RowBlocks.of(data) if goes else data
     if not goes or (
         structure.row_columns and not (is_array and data.ndim == 3)
     ):  # steps of one sequence, or of several, are no rows

@@ -170,6 +170,8 @@ class FitRecord:
         warnings: texts of the warnings given.
         draws: posterior draws (chains, draws, ...) by site name, None for a point estimate.
         elbo: a lower bound of ``log_likelihood``, from engines that have one.
+        log_likelihood_error: standard error by the draws that ``log_likelihood`` was estimated
+            with, where the latents are too many to sum over; None where it is exact.
         local: point estimates of continuous latents of the rows fitted (activities), (N, ...) by
             site, never mixed with ``params``; None for models without. The log-likelihood is then
             conditional on them. Of a user's program whose latents were drawn (NUTS, SVI), their
@@ -217,6 +219,7 @@ class FitRecord:
     choice: PenaltyChoice | None = None
     latents: dict[str, tuple[int, ...]] | None = None
     row_weights: Tensor | None = None
+    log_likelihood_error: float | None = None
 
     @property
     def structure(self) -> Structure:

@@ -25,7 +25,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         (
             "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",
-            f"{_number(fit.log_likelihood)}{_given(fit)}",
+            f"{_number(fit.log_likelihood)}{error_in_words(fit)}{_given(fit)}",
         ),
         _size(fit),
     ]
@@ -123,6 +123,12 @@ def _given(fit: FitRecord) -> str:
     return (
         f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
     )
+
+
+def error_in_words(fit: FitRecord) -> str:
+    """Standard error of an estimated log-likelihood; "" of an exact one."""
+    error = fit.log_likelihood_error
+    return "" if error is None else f" (by sampling, standard error {error:,.2g})"
 
 
 def _number(value: float) -> str:

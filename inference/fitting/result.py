@@ -16,6 +16,7 @@ from inference.base import drawing
 from inference.fitting import export, posterior, predict, storage, tabular
 from inference.fitting.columns import Names
 from inference.fitting.posterior import posterior_latents
+from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
 from ppl_models.parts.repr import html_table, lines_of
@@ -67,8 +68,9 @@ class Fit(FitRecord):
         """Log-likelihood of each row, latents summed out, (N,); () without a plate over rows.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
-        are solved for. Where the configurations are too many to sum over, a stochastic lower bound
-        of it: :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+        are solved for. Where the configurations are too many to sum over, an estimate of it by
+        annealed importance sampling:
+        :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
 
         Args:
             data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is
@@ -170,6 +172,7 @@ class Fit(FitRecord):
             probability[0, 0]    0.2
             Name: estimate, dtype: float64
         """
+        data = in_blocks(self.model, data)
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Any:
@@ -217,8 +220,9 @@ class Fit(FitRecord):
             >>> classes.report("page.html", answers).name
             'page.html'
         """
+        rows = in_blocks(self.model, data)
         written: Path = drawing.ask(
-            "report", "write_report", self, data, path, image_shape, names=names
+            "report", "write_report", self, rows, path, image_shape, names=names
         )
         return written
 

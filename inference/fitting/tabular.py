@@ -11,7 +11,7 @@ from inference.base.diagnostics import as_array
 from inference.fitting.columns import Names, as_fitted, dims_of, labels_of, variables_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers
-from ppl_models.data.frames import is_frame
+from ppl_models.data.frames import SparseFrame, is_frame
 from ppl_models.data.sequences import places_of
 
 if TYPE_CHECKING:
@@ -189,6 +189,8 @@ def _indexed(frame: pd.DataFrame, data: Any, steps: Tensor | None) -> pd.DataFra
     import pandas as pd
 
     has_index = is_frame(data) and hasattr(data, "index")
+    if isinstance(data, SparseFrame):
+        return frame.set_axis(data.row_names)
     if steps is None:
         return frame.set_axis(data.index) if has_index else frame
     if has_index:  # one line a step, and none for steps between two times of the frame

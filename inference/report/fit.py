@@ -18,7 +18,12 @@ import numpy as np
 from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import Names, as_fitted, sample_of, with_names
-from inference.fitting.repr import columns_in_words, has_sequences, rows_in_words
+from inference.fitting.repr import (
+    columns_in_words,
+    error_in_words,
+    has_sequences,
+    rows_in_words,
+)
 from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
@@ -140,7 +145,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             f"{fit.likelihood_name} ({_given(fit)})",
             number(fit.log_likelihood),
-            "larger is better, among fits to the same data",
+            f"larger is better, among fits to the same data{error_in_words(fit)}",
         ],
         [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4), ""],
         [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ppl_models.data.frames import misread_numbers
+from ppl_models.data.frames import LONG, from_long, is_long, misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
@@ -196,6 +196,7 @@ def read_frame(
     transpose: bool = False,
     texts: Collection[str] = (),
     numbers: bool = False,
+    long: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read a table as it lies in a file, with the names of its rows as the index.
 
@@ -213,15 +214,18 @@ def read_frame(
         transpose: whether the rows of the file are the columns of the table.
         texts: columns that are texts whatever they hold.
         numbers: whether to refuse entries that are no numbers.
+        long: columns of the person, the item and the answer, where a line of the file is an answer;
+            persons become the rows, and items the columns.
 
     Raises:
         ValueError: as :func:`read_table`; for a column that is not there, an id that is missing in
             a row or is there twice, a second column that names every row, or a column that holds
-            numbers and texts, of which one is likely a slip.
+            numbers and texts, of which one is likely a slip; as
+            :func:`ppl_models.data.frames.from_long`.
     """
     import pandas as pd
 
-    table = _Named.of(path, transpose)
+    table = _Named.of(path, transpose, long=long)
     labels = table.id_column(id)
     chosen = table.chosen(columns, drop, labels)
     frame = pd.DataFrame({name: table.values(name, name in texts, numbers) for name in chosen})
@@ -234,11 +238,33 @@ def columns_chosen(
     id: str | None = None,
     drop: Sequence[str] = (),
     transpose: bool = False,
+    long: Sequence[str] | None = None,
 ) -> tuple[list[str], str | None]:
     """Columns that :func:`read_frame` would read, and the one that names the rows, if any."""
-    table = _Named.of(path, transpose, only_names=True)
+    table = _Named.of(path, transpose, only_names=True, long=long)
     labels = table.id_column(id)
     return table.chosen(columns, drop, labels), labels
+
+
+def long_columns(path: str | Path) -> list[str] | None:
+    """Columns of person, item and answer of a file that is likely in long format; else None.
+
+    Beside row names under no name, as R and pandas write them, it has these three.
+    """
+    import pandas as pd
+
+    file, _ = _split_key(str(path))
+    if _ending_of(file) not in SEPARATORS or not file.is_file():
+        return None
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        _, first = next(_lines(file, "".join(itertools.islice(stream, 1)).strip()), (0, []))
+    names = [name.strip() for name in first if name.strip()]
+    if len(names) != len(LONG) or is_number(names[0]) or len(first) > len(LONG) + 1:
+        return None
+    table = _Named.of(path, False)
+    if any(name not in table.columns for name in names):
+        return None
+    return names if is_long(pd.DataFrame({name: table.entries(name) for name in names})) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +284,17 @@ class _Named:
     unnamed: bool
 
     @classmethod
-    def of(cls, path: str | Path, transpose: bool, only_names: bool = False) -> _Named:
+    def of(
+        cls,
+        path: str | Path,
+        transpose: bool,
+        only_names: bool = False,
+        long: Sequence[str] | None = None,
+    ) -> _Named:
         """Open a file; a large one without its entries, where names are all that is asked."""
         file, _ = _split_key(str(path))
+        if long is not None:
+            return cls._of_answers(cls.of(path, transpose), long)
         if only_names and not transpose and _ending_of(file) in (*COLUMNAR, ".npy"):
             with suppress(Exception):  # what is wrong is said where the file is read
                 return cls(file, dict.fromkeys(_names_alone(file), np.zeros(0)), None, False)
@@ -301,6 +335,29 @@ class _Named:
             names, unnamed, begin = ["row", *labels], True, 1
         _check_names(file, tuple(names))
         return cls(file, columns, begin, unnamed)
+
+    @classmethod
+    def _of_answers(cls, lines: _Named, long: Sequence[str]) -> _Named:
+        """Table of a row a person, from one of a line an answer."""
+        import pandas as pd
+        import pyarrow as pa
+
+        _places(lines.file, tuple(lines.columns), long)
+        held: dict[str, Any] = {name: lines.entries(name) for name in long}
+        with suppress(EntryError):
+            held[long[2]] = lines.values(long[2], False, True)
+        try:
+            wide = from_long(pd.DataFrame(held), *long)
+        except ValueError as error:
+            raise ValueError(f"{lines.file}: {str(error).removeprefix('from_long: ')}") from None
+        if long[0] in wide.columns:
+            raise ValueError(f"{lines.file}: an item is named {long[0]!r}, as the persons' column")
+        own: dict[str, Any] = {long[0]: pa.chunked_array([wide.index.tolist()])}
+        for name in wide:
+            texts = wide[name].astype(object).where(wide[name].notna(), None)
+            is_number = wide[name].dtype == np.float64
+            own[name] = wide[name].to_numpy() if is_number else pa.chunked_array([texts.tolist()])
+        return cls(lines.file, own, None, True)
 
     def entries(self, name: str) -> list[str | None]:
         """Entries of a column as texts, None where missing."""

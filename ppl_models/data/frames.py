@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ MISREAD = (
     ),
 )  # texts that stand for numbers: what they are, how they look, and what to do  # fmt: skip
 
+LONG = ("person", "item", "answer")
+SINGLE = 0.95  # of the lines of a long table, that are no second answer to an item
+
 OWN = (
     "builtins",
     "inference",
@@ -47,12 +51,57 @@ class UnusedLevelWarning(UserWarning):
     """Warning: a category of a column occurs in no row, so nothing is learned of it."""
 
 
+@dataclass(frozen=True, eq=False)
+class SparseFrame:
+    """Sparse matrix of scipy with names of its rows and columns.
+
+    Args:
+        matrix: (N, J); row_names: (N,), a pandas index; names: J of the columns.
+    """
+
+    matrix: Any
+    row_names: Any
+    names: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, J)."""
+        return self.matrix.shape  # type: ignore[no-any-return]
+
+    def chosen(self, names: Sequence[str]) -> SparseFrame:
+        """Some of the columns, in the order given."""
+        places = [self.names.index(name) for name in names]
+        return replace(self, matrix=self.matrix.tocsc()[:, places].tocsr(), names=tuple(names))
+
+
+def _of_annotated(data: Any) -> Any:
+    """Frame of an AnnData object, or of one like it: its matrix under its names."""
+    import pandas as pd
+
+    matrix = data.X
+    names = tuple(map(str, data.var_names))
+    _refuse_copies(names)
+    if hasattr(matrix, "tocsr"):
+        return SparseFrame(matrix.tocsr(), pd.Index(data.obs_names), names)
+    if not isinstance(matrix, np.ndarray):
+        raise ValueError(
+            f"data: an AnnData object whose X is an array or a sparse matrix in memory was"
+            f" expected, got {type(matrix).__name__}: call its to_memory(), or put a layer in X"
+        )
+    return pd.DataFrame(matrix, pd.Index(data.obs_names), list(names))
+
+
 def as_frame(data: Any) -> Any:
     """Convert a data frame of another library to pandas; all other data as they are.
+
+    An AnnData object is its matrix X under its names: a pandas frame, or, where X is sparse, a
+    :class:`SparseFrame`.
 
     Raises:
         ValueError: for two columns of one name, or a frame that has not been computed yet.
     """
+    if all(hasattr(data, name) for name in ("X", "obs_names", "var_names")):
+        return _of_annotated(data)
     if type(data).__module__.partition(".")[0] not in OWN and hasattr(type(data), "columns"):
         data = _as_pandas(data)
     if is_frame(data):
@@ -136,6 +185,95 @@ def alike_levels(name: str, levels: Iterable[str]) -> list[str]:
         for group in groups.values()
         if len(group) > 1
     ]
+
+
+# -------------------------------------------------------------------- long format
+
+
+def from_long(
+    data: Any, row: str | None = None, item: str | None = None, answer: str | None = None
+) -> Any:
+    """Table with one row a unit, from one with a line an answer (person, item, answer).
+
+    Answers that have no line are missing. Rows and columns stand in the order in which they first
+    appear.
+
+    Args:
+        data: a data frame of any library.
+        row, item, answer: names of the columns that say whose answer it is, to which item, and the
+            answer; where they are left out, the frame has these three columns, in this order.
+
+    Returns:
+        A pandas frame with the persons as its index, and a column an item.
+
+    Raises:
+        ValueError: for columns that are not there, a line without person or item, or two answers of
+            one person to one item, naming both.
+    """
+    import pandas as pd
+
+    frame = as_frame(data)
+    if not is_frame(frame) or not len(frame):
+        raise ValueError(
+            "from_long: a data frame with lines was expected, got"
+            f" {'none' if is_frame(frame) else type(frame).__name__}"
+        )
+    names = column_names(frame)
+    given = [name for name in (row, item, answer) if name is not None]
+    chosen = given or list(names)
+    absent = [name for name in given if name not in names]
+    if absent or len({*chosen}) != len(LONG) or len(chosen) != len(LONG):
+        raise ValueError(
+            f"from_long: three columns ({', '.join(LONG)}) were expected, got"
+            f" {', '.join(map(repr, chosen))}; the columns are {', '.join(map(repr, names))}"
+        )
+    columns = [frame[frame.columns[names.index(name)]] for name in chosen]
+    (rows, row_names), (places, items) = (pd.factorize(column) for column in columns[:2])
+    for codes, name in ((rows, chosen[0]), (places, chosen[1])):
+        if (codes < 0).any():
+            raise ValueError(
+                f"from_long: column {name!r} is missing in line {int((codes < 0).argmax())} of the"
+                " table, counted from 0"
+            )
+    cells = rows * len(items) + places
+    again = pd.Series(cells).duplicated(keep=False).to_numpy()
+    if again.any():
+        first, second = np.flatnonzero(cells == cells[again.argmax()])[:2]
+        raise ValueError(
+            f"from_long: one answer of each {chosen[0]} to each {chosen[1]} was expected, got"
+            f" several of {str(row_names[rows[first]])!r} to {str(items[places[first]])!r}, in"
+            f" lines {first} and {second}, counted from 0"
+        )
+    line = np.full((len(row_names), len(items)), -1)
+    line[rows, places] = np.arange(len(rows))
+    answers = columns[2].reset_index(drop=True)
+    table = {
+        str(name): answers.reindex(line[:, j]).reset_index(drop=True)
+        for j, name in enumerate(items)
+    }
+    return pd.DataFrame(table).set_axis(pd.Index(row_names, name=chosen[0]))
+
+
+def is_long(data: Any) -> bool:
+    """Tell whether the three columns of a frame are persons, items and answers.
+
+    That is so where hardly any pair of the first two is there twice, at least half of all such
+    pairs are there, and there are three persons and three items or more.
+    """
+    import pandas as pd
+
+    if len(data.columns) != len(LONG):
+        return False
+    rows, items = (pd.factorize(data[name])[0] for name in data.columns[:2])
+    num_items = int(items.max()) + 1
+    num_cells = (int(rows.max()) + 1) * num_items
+    different = len(np.unique(rows * num_items + items))
+    return (
+        min(rows.min(), items.min()) == 0
+        and min(int(rows.max()), int(items.max())) >= 2
+        and different >= SINGLE * len(rows)
+        and 2 * different >= num_cells
+    )
 
 
 def _as_pandas(data: Any) -> Any:

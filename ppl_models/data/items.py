@@ -19,7 +19,7 @@ from ppl_models.data.frames import (
     is_frame,
     misread_numbers,
 )
-from ppl_models.data.sparse import is_sparse
+from ppl_models.data.sparse import as_sparse_counts, is_sparse
 from ppl_models.data.tables import EXACT, FEW_ENTRIES, CodesWarning, as_table
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical, Ordinal
@@ -86,7 +86,8 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
     Args:
         frame: a data frame of any library, or an array (N, J), whose columns are "0", "1", ...;
             categories in an array of numbers are codes 0, 1, ..., so that 1, ..., 5 in it are
-            measurements, with a warning.
+            measurements, with a warning. Sparse matrices of scipy, and AnnData objects that hold
+            one, are yes-no where all entries are 0 or 1, and counts where all are whole.
         responses: of columns that are something else, by name: a family, or a function of a
             frame that reads it, such as ``{"age": Poisson(), "grade": Categorical.from_frame}``.
 
@@ -110,6 +111,10 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
         >>> items_of(frame, {"visits": Normal()})
         Blocks(parts=((Bernoulli(), 1), (Normal(), 2)))
     """
+    frame = as_frame(frame)
+    if is_sparse(frame) and not responses:
+        cells, _ = as_sparse_counts(frame, frame.shape[1])
+        return Bernoulli() if bool((cells.values <= 1).all()) else Poisson()
     table, holds_codes = _as_columns(frame)
     doubts: dict[str, list[str]] = {}
     family = read_items(table, responses or {}, doubts, holds_codes)
@@ -341,6 +346,7 @@ class OpenItems:
     usual: ClassVar[
         Mapping[str, ResponseFamily]
     ] = {}  # field of the items' family, and its default
+    takes_sparse: ClassVar[bool] = False  # works on the cells of a sparse table
 
     def for_data(self, data: Any) -> Self:
         """Model with what it leaves open read off the data; itself where nothing is open.

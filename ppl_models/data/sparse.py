@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import SparseFrame
 from ppl_models.parts.responses import MOST_COUNTS
 
 MOST_SHARE = 0.1  # of non-zero cells, up to which a dense table is worth holding sparse
@@ -143,7 +144,9 @@ class SparseTable:
 
 
 def is_sparse(data: Any) -> bool:
-    """Sparse matrix or array of scipy."""
+    """Sparse matrix or array of scipy, with names or without."""
+    if isinstance(data, SparseFrame):
+        return True
     if type(data).__module__.partition(".")[0] != "scipy":  # asked without loading it
         return False
     from scipy import sparse
@@ -157,14 +160,17 @@ def kind_of(data: Any) -> str:
 
 
 def as_sparse_counts(data: Any, num_items: int) -> tuple[SparseTable, tuple[str, ...]]:
-    """Check sparse counts, and name their columns by number.
+    """Check sparse counts, and name their columns, by number where they have no names.
 
     Args:
-        data: matrix or array of scipy; num_items: J.
+        data: matrix or array of scipy, or one with names; num_items: J.
 
     Raises:
         ValueError: for another shape, or NaN, negative, fractional or infinite entries.
     """
+    names = tuple(map(str, range(num_items)))
+    if isinstance(data, SparseFrame):
+        data, names = data.matrix, data.names
     if len(data.shape) != 2 or data.shape[1] != num_items:
         raise ValueError(
             f"data: rows of num_items = {num_items} columns were expected, got shape {data.shape}"
@@ -174,7 +180,7 @@ def as_sparse_counts(data: Any, num_items: int) -> tuple[SparseTable, tuple[str,
     if data.dtype.kind not in "biuf":
         raise ValueError(f"data: real numbers were expected, got dtype {data.dtype}")
     table = SparseTable.of(data)
-    values, names = table.values, tuple(map(str, range(num_items)))
+    values = table.values
     for wrong, fault in (
         (values.isnan(), "missing entries (NaN) need a dense table, such as data.toarray()"),
         (values < 0, "counts of at least zero were expected"),

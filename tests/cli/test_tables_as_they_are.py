@@ -79,9 +79,29 @@ def test_a_signature_matrix_is_fitted_as_it_is_written(tmp_path: Path, way: tupl
     assert pd.read_csv(tmp_path / "out" / "posterior.csv")["row"].tolist() == table.columns.tolist()
 
 
+@pytest.mark.parametrize("way", [("--long", "who,item,right"), ()], ids=["said", "recognised"])
+def test_a_line_an_answer_is_fitted_as_a_row_a_person(tmp_path: Path, way: tuple) -> None:
+    rng = np.random.default_rng(0)
+    answers = pd.DataFrame(rng.integers(0, 2, (40, 4)), NAMES[:40], [f"q{j}" for j in range(4)])
+    lines = answers.rename_axis("who").reset_index().melt("who", None, "item", "right")
+    lines.drop(index=[7, 50]).to_csv(tmp_path / "long.csv", index=False)
+    options = ("--components", 1, *way, "--restarts", 1, "--no-progress")
+    said = run("fit", "mixture", tmp_path / "long.csv", *options, "--out", tmp_path / "out")
+    assert said.exit_code == 0, said.output
+    assert ("Each line of the file is taken for one answer" in said.stdout) == (not way)
+    rows = pd.read_csv(tmp_path / "out" / "posterior.csv")
+    assert sorted(rows["who"]) == NAMES[:40]
+    again = pd.concat([lines, lines.iloc[[3]]])
+    again.to_csv(tmp_path / "twice.csv", index=False)
+    said = run("fit", "mixture", tmp_path / "twice.csv", *options, "--out", tmp_path / "o")
+    assert said.exit_code == 2
+    assert "got several of 'case03' to 'q0', in lines 3 and 160" in said.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("--long", "town,age"), "--long: the columns of the person, the item and the answer"),
         (("--id", "town"), "column 'town' names the rows, but 'n' is there twice"),
         (("--drop", "age..size"), "no column is named 'size'"),
         (("--id", "who"), "no column is named 'who'"),

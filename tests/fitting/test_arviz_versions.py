@@ -12,6 +12,10 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 from support.fitted_examples import bernoulli_table, encoder_fit, with_draws
 
+from inference import EM, NUTS, SVI, FullRank, Laplace, fit
+from inference.loo import loo
+from ppl_models import Bernoulli, Mixture
+
 matplotlib.use("Agg")
 NEW = not arviz.__version__.startswith("0")
 pytestmark = [
@@ -83,3 +87,22 @@ def test_leave_one_out_comparison_and_its_picture(idata) -> None:
     assert list(table.index) == ["fitted", "halved"]
     one = arviz.loo(idata, pointwise=True)
     assert num_artists(figure_of(arviz.plot_khat(one))) >= 1
+
+
+@pytest.mark.filterwarnings("ignore::inference.base.outcome.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "method",
+    [EM(), Laplace(num_draws=120), SVI(FullRank(), num_steps=200), NUTS(2, 100, 100)],
+    ids=lambda method: type(method).__name__,
+)
+def test_loo_reads_what_an_engine_drew_and_finds_no_rows_of_a_point(method) -> None:
+    rows = np.random.default_rng(0).integers(0, 2, (80, 3)).astype(float)
+    found = fit(Mixture(1, Bernoulli()), rows, method)
+    idata = found.to_arviz(rows)
+    assert hasattr(idata, "log_likelihood") == (found.draws is not None)
+    if found.draws is not None:
+        estimate = arviz.loo(idata)
+        elpd = float(getattr(estimate, "elpd_loo", getattr(estimate, "elpd", None)))
+        assert elpd == pytest.approx(loo(found, rows).elpd, abs=1.5)
+    if isinstance(method, NUTS):
+        assert {"n_steps", "tree_depth", "diverging", "energy"} <= {*idata["sample_stats"]}

@@ -48,7 +48,7 @@ def test_groups_dims_and_coords_of_a_point_fit() -> None:
     idata = fit.to_arviz(table)
     assert groups_of(idata) == {
         "posterior",
-        "log_likelihood",
+        "log_prior",
         "observed_data",
         "posterior_predictive",
         "latent_posterior",
@@ -56,7 +56,7 @@ def test_groups_dims_and_coords_of_a_point_fit() -> None:
     assert idata.posterior["loadings_1"].dims == ("chain", "draw", "item", "latent_1")
     assert idata.posterior["loadings_2"].dims == ("chain", "draw", "latent_1", "latent_2")
     assert idata.posterior["proportions"].dims == ("chain", "draw", "latent_2")
-    assert idata.log_likelihood["items"].dims == ("chain", "draw", "unit")
+    assert idata.log_prior["log_prior"].dims == ("chain", "draw")
     assert idata.observed_data["items"].dims == ("unit", "item")
     assert idata.posterior_predictive["items"].dims == ("chain", "draw", "unit", "item")
     assert idata.latent_posterior["latents_1"].dims == ("unit", "latent_1")
@@ -72,9 +72,8 @@ def test_values_are_those_of_the_fit() -> None:
         np.testing.assert_array_equal(idata.posterior[name].values[0, 0], value.numpy())
     one = idata.posterior["loadings_1"].sel(item="writes", latent_1=2, chain=0, draw=0)
     assert float(one) == float(fit.params["loadings_1"][1, 2])
-    rows = idata.log_likelihood["items"].values[0, 0]
-    np.testing.assert_allclose(rows, fit.log_likelihood_rows(table).numpy(), rtol=1e-12)
-    assert rows.sum() == pytest.approx(fit.log_likelihood, rel=1e-10)
+    rows = with_draws(fit, 1, 2).to_arviz(table).log_likelihood["items"]
+    assert rows.dims == ("chain", "draw", "unit")
     np.testing.assert_array_equal(idata.observed_data["items"].values, table.to_numpy())
     for site, value in fit.posterior_latents(table).items():
         np.testing.assert_allclose(idata.latent_posterior[site].values, value.numpy(), rtol=1e-12)
@@ -139,7 +138,6 @@ def test_a_users_program_gets_dims_of_its_own() -> None:
     assert idata.posterior["chance"].dims == ("chain", "draw", "chance_dim_0", "chance_dim_1")
     assert idata.posterior["chance"].shape == (1, 1, 3, 4)
     np.testing.assert_array_equal(idata.observed_data["answers"].values, data.numpy())
-    assert idata.log_likelihood["answers"].shape == (1, 1, 30)
     assert "posterior_predictive" not in groups_of(
         idata
     )  # the program cannot be called without data

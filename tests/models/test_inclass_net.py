@@ -159,7 +159,6 @@ def test_rows_drawn_from_a_fit_follow_it() -> None:
     assert idata["posterior_predictive"]["variate_0"].shape == (1, 1, 300, 1)
     assert idata["posterior"]["pseudo_weights"].dims == ("chain", "draw", "variate", "component")
     assert idata["posterior"].attrs["log_likelihood_relative_to"] == "independence of the variates"
-    assert list(idata["log_likelihood"].data_vars) == ["log_likelihood_ratio"]
     with pytest.raises(ValueError, match="no prior predictive draw"):
         result.simulate(10)
 

@@ -100,6 +100,8 @@ def test_the_log_likelihood_is_the_one_written_by_hand(row: Row) -> None:
     if math.isnan(fit.log_likelihood):
         assert fit.elbo is not None
         pytest.skip("a bound, which is named as one")
+    if fit.log_likelihood_error is not None:
+        pytest.skip("an estimate by draws: see tests/structures/factorization/test_usage.py")
     expected = by_hand(row, fit)
     assert fit.log_likelihood == pytest.approx(expected, rel=1e-8, abs=1e-8)
     rows = float(rows_of_quick_fit(row)[0].sum())
@@ -114,6 +116,8 @@ def test_the_objective_adds_the_prior_and_nothing_else(row: Row) -> None:
     fit = quick_fit(row)
     if not fit.objective_name.startswith("log-posterior") or "length" in fit.objective_name:
         pytest.skip(fit.objective_name)
+    if fit.log_likelihood_error is not None:
+        pytest.skip("an estimate by draws")
     estimated = {*fit.params, *(fit.local or {})}
     assert fit.objective == pytest.approx(
         by_hand(row, fit) + log_prior(row, fit, estimated), rel=1e-8, abs=1e-7

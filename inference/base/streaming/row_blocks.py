@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from inference.base.streaming.processes import Processes
-from inference.base.streaming.sources import Source, joined_rows, num_rows_in, rows_at, source_of
+from inference.base.streaming.sources import (
+    Source,
+    Sparse,
+    joined_rows,
+    num_rows_in,
+    rows_at,
+    source_of,
+)
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import check_flag, check_size
 
@@ -53,6 +60,7 @@ class RowBlocks:
         Args:
             source: path of a ``.npy``, ``.parquet`` or ``.arrow`` file or of a folder of parquet
                 files, a NumPy memory map (or array), a ``pyarrow.dataset``, a tensor, a data frame,
+                a sparse matrix of scipy or an AnnData object with one, of which a block is dense,
                 or any object with a length whose slices are tables; or a dict of arrays, tensors or
                 ``.npy`` files of one length, as for sequences of states and actions, or for a
                 program that reads them by name.
@@ -90,11 +98,19 @@ class RowBlocks:
             )
         if begin == end and group is None:
             raise ValueError("RowBlocks: at least one row was expected, got none")
+        if isinstance(opened, Sparse):
+            block_rows = min(block_rows, opened.block_rows)
         return cls(opened, int(block_rows), begin, end, processes)
 
     def __len__(self) -> int:
         """Number of rows of this process."""
         return self.end - self.begin
+
+    @property
+    def sample_rows(self) -> int:
+        """Rows from which a fit starts."""
+        is_sparse = isinstance(self.source, Sparse)
+        return min(SAMPLE_ROWS, self.block_rows) if is_sparse else SAMPLE_ROWS
 
     def __iter__(self) -> Iterator[Any]:
         return self.source.parts(self.begin, self.end, self.block_rows)

@@ -20,7 +20,7 @@ from inference.base.hashing import digest_of
 from inference.base.steps import RunningSum
 from inference.base.streaming.generic import Look, ProgramRows
 from inference.base.streaming.processes import Processes, numbers_of, with_numbers
-from inference.base.streaming.row_blocks import SAMPLE_ROWS, RowBlocks, drawn_rows
+from inference.base.streaming.row_blocks import RowBlocks, drawn_rows
 from inference.base.streaming.sources import joined_rows, num_rows_in, rows_at
 from inference.programs.global_state import listening
 from ppl_models.data.sequences import UnvisitedWarning
@@ -395,7 +395,7 @@ def check_rows(
         )
     lengths = [length for length, _ in kinds]
     num_rows, first_row = sum(lengths), sum(lengths[: processes.rank])
-    picked, stamps = drawn_rows(num_rows, SAMPLE_ROWS, seed), {}
+    picked, stamps = drawn_rows(num_rows, blocks.sample_rows, seed), {}
     scan, program_rows = _Scan(), None if checks_data(model) else ProgramRows(model, look)
     try:
         stamps = _stamps_of(blocks.source.files())

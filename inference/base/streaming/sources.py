@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, column_names
+from ppl_models.data.frames import SparseFrame, as_frame, column_names
+from ppl_models.data.sparse import is_sparse
 from ppl_models.parts.validation import installed
 
+MOST_CELLS = 2**24  # of a block of sparse rows, which is dense
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
 # of a parquet file at once: small numbers take several times their size while they are decoded
 DECODED_ROWS = 8_192
@@ -81,6 +83,9 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
             ),
         )
     data = as_frame(data)
+    if is_sparse(data) and columns is None:
+        matrix = data.matrix if isinstance(data, SparseFrame) else data
+        return Sparse(matrix.tocsr(), data.names if isinstance(data, SparseFrame) else None)
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         chosen = _known("RowBlocks", columns, column_names(data))
         return _Frame(data if columns is None else data[list(chosen)])
@@ -322,6 +327,35 @@ class _Frame:
     def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
         for first in range(begin, end, size):
             yield self.frame.iloc[first : min(first + size, end)]
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Sparse matrix of scipy, whose parts are dense: frames where its columns have names."""
+
+    matrix: Any
+    names: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that are dense at once."""
+        return max(1, MOST_CELLS // max(1, int(self.matrix.shape[1])))
+
+    def kind(self) -> str:
+        return f"{self.matrix.shape[1]} numbers of {self.matrix.dtype}"
+
+    def parts(self, begin: int, end: int, size: int) -> Iterator[Any]:
+        import pandas as pd
+
+        for first in range(begin, end, size):
+            part = self.matrix[first : min(first + size, end)].toarray()
+            yield part if self.names is None else pd.DataFrame(part, columns=list(self.names))
 
     def files(self) -> tuple[Path, ...]:
         return ()

@@ -37,7 +37,7 @@ from inference.base.component_noise import (
     poisson_split,
 )
 from inference.base.draw_steps import Averages
-from inference.base.gibbs import FORWARD, Latents, Scan
+from inference.base.gibbs import PLAIN, Latents, Scan
 from inference.base.progress import NoProgress
 from inference.base.structure import (
     Problem,
@@ -63,6 +63,7 @@ NUM_NEWTON = 10
 NUM_START = 60  # EM steps of the amounts that a chain starts from
 CHUNK_ELEMENTS = 2**20  # rows times points times columns at once
 NUM_PROPOSALS = 200
+NUM_BURN_IN, NUM_SWEEPS = 20, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,20 +101,17 @@ class UsageGibbs:
         return {"usage": torch.ones_like(z.mT), "activities": z.mT.contiguous()}
 
     def sweep(
-        self, params: Params, latents: Latents, generator: Generator, scan: Scan = FORWARD
+        self, params: Params, latents: Latents, generator: Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
         """Update presence and amount of every component; P(b = 1) and E[b z] beside it.
 
         Raises:
-            ValueError: for synchronous or forced draws, which this sampler does not offer.
+            ValueError: for synchronous draws, which this sampler does not offer.
         """
-        if scan.synchronous or scan.forced is not None:
-            raise ValueError(
-                "the sampler of usage draws one component after another, and its draws cannot be"
-                " forced"
-            )
+        if scan.synchronous:
+            raise ValueError("the sampler of usage draws one component after another")
         phi = params["signatures"]
-        order = list(scan.order(range(phi.shape[-2])))
+        order = range(phi.shape[-2])
         size = max(
             1, elements_at_once(phi, CHUNK_ELEMENTS) // (NUM_POINTS * phi[..., 0, :].numel())
         )
@@ -162,20 +160,21 @@ class UsageGibbs:
         )
         return items.sum(-1) + (b * (pi.log() + amounts) + (1 - b) * torch.log1p(-pi)).sum(-1)
 
-    def log_likelihood_rows(
-        self, params: Params, latents: Latents, generator: Generator, num_sweeps: int
-    ) -> Tensor:
-        """Log of an unbiased estimate of p(row), (R, N): a lower bound in expectation.
+    def log_weights(self, params: Params, generator: Generator) -> Tensor:
+        """Log-weights of p(row), (proposals, R, N).
 
         Importance sampling from independent presences and Gamma amounts with the moments of
-        ``num_sweeps`` draws (the bound of Burda, Grosse and Salakhutdinov 2016).
+        ``NUM_SWEEPS`` draws (the bound of Burda, Grosse and Salakhutdinov 2016).
         """
+        latents = self.begin(params, generator)
+        for _ in range(NUM_BURN_IN):
+            latents, _ = self.sweep(params, latents, generator)
         count, total, square, chance = (torch.zeros_like(latents["usage"].mT) for _ in range(4))
-        for _ in range(max(2, num_sweeps)):
+        for _ in range(NUM_SWEEPS):
             latents, chances = self.sweep(params, latents, generator)
             b, z = latents["usage"].mT, latents["activities"].mT
             count, total, square = count + b, total + b * z, square + b * z.square()
-            chance = chance + chances["usage"].mT / max(2, num_sweeps)
+            chance = chance + chances["usage"].mT / NUM_SWEEPS
         shape = self.about.shape
         prior = params["amounts"].unsqueeze(-2).expand_as(total)
         mean = torch.where(count > 0, total / count.clamp(min=1), prior)
@@ -196,7 +195,7 @@ class UsageGibbs:
                 b * (chance.log() + proposal.log_prob(z)) + (1 - b) * torch.log1p(-chance)
             ).sum(-1)
             values.append(self._log_joint(params, b, z) - log_q)
-        return torch.stack(values).logsumexp(0) - math.log(NUM_PROPOSALS)
+        return torch.stack(values)
 
     def _seen(self, phi: Tensor) -> Tensor:
         """Mass of the signatures on the observed entries, (R, N, K)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inference.base.gibbs import (
     CHUNK_ELEMENTS,
-    FORWARD,
+    PLAIN,
     GenericGibbs,
     Latents,
     Scan,
@@ -86,16 +86,16 @@ class LayeredGibbs:
         return latents
 
     def sweep(
-        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = FORWARD
+        self, params: Params, latents: Latents, generator: torch.Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
         """One sweep of all layers: new latents and the chances they were drawn with."""
         new, chances = dict(latents), {}
-        for depth, layer in scan.order(enumerate(self.layers)):
+        for depth, layer in enumerate(self.layers):
             state = latents if scan.synchronous else new
             below = self.statistic if depth == 0 else state[layer.child]
             mask = self.mask if depth == 0 else None
             prior = self._prior(depth, params, state)
-            uniform = scan.uniform(layer.parent, latents[layer.parent], generator)
+            uniform = uniform_like(latents[layer.parent], generator)
             codes = self.codes if depth == 0 and layer.tabled else None
             new[layer.parent], chances[layer.parent] = _sweep_layer(
                 layer, params, state, below, mask, prior, uniform, scan, codes
@@ -198,11 +198,11 @@ def _sweep_layer(
                     below[plain.entries, part].to(kind),
                     None if own is None else own[plain.items],
                 )
-        for k in scan.order(range(parents.shape[1])):
+        for k in range(parents.shape[1]):
             logit = prior(k, conditionals[0].parents, part).to(kind)
             for each in conditionals:
                 logit = each.logit(k, logit)
-            chance = torch.sigmoid(logit)  # (R, n)
+            chance = scan.chance(layer.parent, k, part, logit)  # (R, n)
             draw = (uniform[:, k, part] < chance).to(kind)
             new[:, k, part], chances[:, k, part] = draw, chance
             if not scan.synchronous:

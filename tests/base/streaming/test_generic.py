@@ -110,7 +110,7 @@ def test_what_is_asked_afterwards_goes_by_block(tmp_path: Path) -> None:
 
 
 def test_a_start_is_looked_for_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inference.base.streaming.rows.SAMPLE_ROWS", 60)
+    monkeypatch.setattr("inference.base.streaming.row_blocks.SAMPLE_ROWS", 60)
     model, rows = CASES["counts"]
     found, whole = fit(model, RowBlocks.of(rows, 64)), fit(model, rows)
     assert found.num_rows == len(rows)

@@ -58,7 +58,7 @@ def mixture(rows: Any, **settings: Any) -> Any:
 
 @pytest.fixture
 def few_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inference.base.streaming.rows.SAMPLE_ROWS", 50)
+    monkeypatch.setattr("inference.base.streaming.row_blocks.SAMPLE_ROWS", 50)
 
 
 def test_blocks_are_fitted_as_rows_in_memory(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppl_models.data.files import columns_chosen, read_frame
+from ppl_models.data.files import columns_chosen, long_columns, read_frame
+from ppl_models.data.frames import from_long
 
 FRAME = pd.DataFrame(
     {"age": [31.0, 42.5, 20.0, np.nan], "visits": [0, 3, 1, 2], "town": ["n", "s", None, "n"]},
@@ -107,3 +108,86 @@ def test_mistakes_are_named(tmp_path: Path, text: str, settings: dict, words: st
 def test_dates_do_not_name_rows(tmp_path: Path) -> None:
     file = written(tmp_path, "day,x\n2020-01-01,1\n2020-01-02,2\n2020-01-03,3\n")
     assert read_frame(file).columns.tolist() == ["day", "x"]
+
+
+# ---------------------------------------------------------------- long format
+
+ANSWERS = pd.DataFrame(
+    {
+        "who": ["a", "b", "c", "a", "c", "b", "a", "c"],
+        "item": ["q2", "q2", "q2", "q1", "q1", "q1", "q3", "q3"],
+        "right": [1, 0, 1, 0, 1, 1, 0, 0],
+    }
+)
+
+
+def pivoted(frame: pd.DataFrame) -> pd.DataFrame:
+    """pandas' own answer, which sorts."""
+    return frame.pivot(index="who", columns="item", values="right")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars-like", "file", "file with row names"])
+def test_a_line_an_answer_becomes_a_row_a_person(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "long.csv"
+    ANSWERS.to_csv(file, index=kind.endswith("names"))
+    if kind == "pandas":
+        found = from_long(ANSWERS)
+    elif kind == "polars-like":
+        import pyarrow as pa
+
+        table = pa.Table.from_pandas(ANSWERS[["right", "who", "item"]])
+        found = from_long(table, "who", "item", "right")
+    else:
+        assert long_columns(file) == ["who", "item", "right"]
+        found = read_frame(file, long=["who", "item", "right"])
+    assert (found.index.name, found.index.tolist()) == ("who", ["a", "b", "c"])
+    assert found.columns.tolist() == ["q2", "q1", "q3"]  # as they first appear
+    expected = pivoted(ANSWERS)[["q2", "q1", "q3"]]
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, check_names=False)
+
+
+def test_answers_of_words_and_ordered_ones_stay_so(tmp_path: Path) -> None:
+    words = ANSWERS.assign(right=ANSWERS["right"].map({0: "no", 1: "yes"}))
+    words.to_csv(tmp_path / "words.csv", index=False)
+    table = read_frame(tmp_path / "words.csv", long=["who", "item", "right"])
+    assert table.loc["a"].tolist() == ["yes", "no", "no"]
+    assert table.isna().to_numpy().sum() == 1
+    ordered = pd.CategoricalDtype(["no", "yes"], ordered=True)
+    assert (from_long(words.astype({"right": ordered})).dtypes == ordered).all()
+
+
+@pytest.mark.parametrize(
+    ("frame", "names", "words"),
+    [
+        (
+            pd.concat([ANSWERS, ANSWERS.iloc[[4]]]),
+            (),
+            "one answer of each who to each item .* of 'c' to 'q1', in lines 4 and 8, counted",
+        ),
+        (ANSWERS.assign(item=[None, *ANSWERS["item"][1:]]), (), "'item' is missing in line 0"),
+        (ANSWERS, ("who", "item"), "three columns .* got 'who', 'item'"),
+        (ANSWERS, ("who", "item", "answer"), "the columns are 'who', 'item', 'right'"),
+        (ANSWERS[["who", "item"]], (), "three columns"),
+        (ANSWERS.iloc[:0], (), "a data frame with lines was expected, got none"),
+        (np.ones((4, 3)), (), "got ndarray"),
+    ],
+)
+def test_what_is_no_long_table_is_named(frame, names, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        from_long(frame, *names)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=list("abc")),
+        pd.DataFrame(np.random.default_rng(0).integers(0, 5, (60, 3)), columns=list("abc")),
+        pd.DataFrame({"id": range(40), "sex": [0, 1] * 20, "age": range(20, 60)}),
+        ANSWERS.assign(more=1),
+        ANSWERS[["who", "item"]],
+    ],
+    ids=["measurements", "codes", "ids", "four columns", "two columns"],
+)
+def test_other_tables_are_not_taken_for_long(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    assert long_columns(tmp_path / "wide.csv") is None

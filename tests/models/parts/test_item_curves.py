@@ -14,7 +14,6 @@ from pyro import poutine
 from torch import Tensor
 
 from inference import EM, SAEM, fit
-from inference.base.gibbs import FORWARD
 from inference.inspection.attributes import reversals
 from inference.programs.program import Program
 from inference.structures.layers.align import flippable
@@ -110,7 +109,7 @@ def test_sweeps_have_the_exact_conditionals(curve: str) -> None:
     params = {name: value.unsqueeze(0) for name, value in params.items()}
     gibbs, generator = LayeredGibbs.build(model, data), torch.Generator().manual_seed(0)
     state = gibbs.begin(params, generator)
-    after, chances = gibbs.sweep(params, state, generator, FORWARD)
+    after, chances = gibbs.sweep(params, state, generator)
     now = state["attributes"].clone()
     for k in range(3):
         sides = []
