@@ -116,6 +116,9 @@ def test_commands_have_these_options(page: Path) -> None:
                 command, rest = command.commands[rest[0]], rest[1:]
             assert not hasattr(command, "commands"), f"there is no such command: {line}"
             command.make_context(words[0], rest)  # refuses what the command does not know
+        elif words[:2] == ["pip", "install"]:
+            pinned = {word for word in words if "==" in word}
+            assert pinned <= set((ROOT / "constraints.txt").read_text(encoding="utf-8").split())
         elif words[:1] == ["make"]:
             assert f"\n{words[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8"), line
 
