@@ -38,6 +38,7 @@ from inference.programs.global_state import quiet
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import told, told_html
 from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.validation import Seed, as_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +178,7 @@ def compare(
     test: Any = None,
     num_folds: int = 10,
     refit: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Comparison:
     """Compare fits to the same data.
 
@@ -206,6 +207,7 @@ def compare(
         >>> compare(fits, answers, num_folds=3).table.index[0]
         '2 classes'
     """
+    seed = as_seed("compare", seed)
     if (
         not isinstance(fits, Mapping)
         or len(fits) < 2

@@ -37,7 +37,7 @@ from inference.fitting.record import FitRecord
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 __all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 __dir__ = _promised(__name__)
@@ -230,7 +230,7 @@ def _outstanding(
 
 
 def predictive_check(
-    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: Seed = 0, max_rows: int = 5000
 ) -> PredictiveCheck:
     """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
 
@@ -269,7 +269,7 @@ def predictive_check(
 
 
 def predictive_checks(
-    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: Seed = 0, max_rows: int = 5000
 ) -> dict[str, PredictiveCheck]:
     """Check everything the program observes, by name.
 
@@ -289,9 +289,9 @@ def predictive_checks(
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
+    seed = as_seed("predictive_checks", seed)
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
-    check_size("predictive_check", "seed", seed, least=0)
     fit.refuse_weights("predictive_check")
     data = as_fitted(fit, data)
     table = _table_of(fit, data)

@@ -295,7 +295,7 @@ def test_the_command_line_without_typer_names_the_extra(monkeypatch):
 
 
 def test_a_bar_of_progress_without_rich_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(ValueError, match=r'needs rich.*pip install "ppl-models\[cli\]"$'):
         fit(Mixture(2), ANSWERS, METHOD, num_restarts=1, progress=True)
 

@@ -67,6 +67,7 @@ ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED, MOST_GROUPS = 4, 50
 # how far counted steps may reach, in numbers of rows, and how many rows can tell
 MOST_LEFT_OUT, FEW_STEPS = 1.5, 5
+MOST_COLUMNS = 4  # a row, of a table that does not look as if it lay on its side
 COUNTS = "counts the rows; it says nothing of groups, and --columns leaves it out"
 
 # ---------------------------------------------------------------- rows
@@ -113,6 +114,12 @@ def _fit_rows(
     given = read_covariates(call)
     frame, distribution = read(item_columns(call, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
+    if MOST_COLUMNS * len(frame) < frame.shape[1]:
+        turned = "leave --transpose out" if call.transpose else "say --transpose"
+        warn(
+            f"the table has {len(frame):,} rows and {frame.shape[1]:,} columns: where its rows are"
+            f" the columns of the file, {turned}"
+        )
     component = settled(distribution, frame)
     for name in counting_columns(frame) if callable(distribution) else ():
         warn(f"column {name!r} {COUNTS}")

@@ -130,7 +130,7 @@ def _refuse_transposed(data: str, named: list[str]) -> None:
     names = columns_of(data)
     if set(named) & set(names) or len(named) < 2:
         return
-    labels = set(map(str, read(data).index))
+    labels = set(map(str, read(data, texts=names).index))
     if labels >= set(named):
         raise ValueError(
             f"{data}: the columns of the fit, such as {named[0]!r}, are the rows of this table,"

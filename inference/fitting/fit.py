@@ -66,7 +66,7 @@ from inference.programs.program import Params, Program
 from inference.structures.registry import structure_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed
-from ppl_models.parts.validation import is_integer
+from ppl_models.parts.validation import Seed, as_seed, is_integer
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def fit(
     method: Method | None = None,
     init: str | Params | Fit | None = None,
     num_restarts: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     checkpoint: str | Path | None = None,
     weights: Any = None,
@@ -137,7 +137,9 @@ def fit(
             optima are possible: as many as it takes to find the best one again
             (:class:`~inference.base.starts.StartSearch`); in a sample of the rows, where mixtures
             and hidden Markov models have many, whose two best optima go on with all rows.
-        seed: one seed, one answer, on one machine and thread count.
+        seed: one seed, one answer, on one machine and thread count. Of a generator of NumPy or
+            torch the next draw, of None a fresh number; the fit keeps it, and
+            ``fit(..., seed=result.seed)`` gives the same answer.
         progress: show a progress bar on standard error.
         checkpoint: file that holds the running fit; an interrupted fit called again resumes from
             it.
@@ -182,6 +184,12 @@ def fit(
         >>> classes.params["weights"].round(decimals=1)
         tensor([0.7000, 0.3000], dtype=torch.float64)
     """
+    if checkpoint is not None and not is_integer(seed, least=0):
+        raise ValueError(
+            f"checkpoint: an integer for a seed was expected beside it, got seed={seed!r}: the same"
+            " call goes on with the fit, and would draw another seed"
+        )
+    seed = as_seed("fit", seed)
     if num_restarts is not None and not is_integer(num_restarts):
         raise ValueError(f"num_restarts: a positive integer was expected, got {num_restarts!r}")
     num_restarts = None if num_restarts is None else int(num_restarts)

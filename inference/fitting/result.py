@@ -19,12 +19,16 @@ from inference.fitting.posterior import posterior_latents
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import facts_of
+from ppl_models.data.frames import as_given
 from ppl_models.parts.repr import html_table, lines_of
+from ppl_models.parts.validation import Seed
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from inference.base.drawing import Figure
+    from inference.fitting.export import ArvizData
     from inference.fitting.record import FitRecord
 
 
@@ -92,9 +96,9 @@ class Fit(FitRecord):
 
     def fill_missing(self, data: Any) -> Any:
         """Impute missing entries; see :func:`inference.fitting.predict.fill_missing`."""
-        return predict.fill_missing(self, data)
+        return as_given(data, predict.fill_missing(self, data))
 
-    def simulate(self, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+    def simulate(self, num_rows: int, seed: Seed = 0) -> dict[str, Tensor]:
         """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
         Activities and the like are those of the fit where the number of rows is the same, else
@@ -116,10 +120,10 @@ class Fit(FitRecord):
         self,
         data: Any = None,
         num_predictive: int | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         names: Any = None,
         num_prior: int = 0,
-    ) -> Any:
+    ) -> ArvizData:
         """ArviZ object with named dims; see :func:`inference.fitting.export.to_arviz`.
 
         Example:
@@ -175,7 +179,7 @@ class Fit(FitRecord):
         data = in_blocks(self.model, data)
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
-    def plot(self, data: Any = None, names: Names | None = None) -> Any:
+    def plot(self, data: Any = None, names: Names | None = None) -> Figure:
         """Plot the fit as one figure; see :func:`inference.plots.overview.plot_fit`.
 
         Example:
@@ -187,7 +191,8 @@ class Fit(FitRecord):
             >>> classes = fit(Mixture(2), answers)
             >>> classes.plot(answers).savefig("picture.png")
         """
-        return drawing.draw("plot_fit", self, data, names)
+        figure: Figure = drawing.draw("plot_fit", self, data, names)
+        return figure
 
     def report(
         self,
@@ -235,8 +240,10 @@ class Fit(FitRecord):
         """Estimates as an ``xarray.Dataset`` with named dims."""
         return tabular.to_xarray(self, names)
 
-    def posterior_frame(self, data: Any, names: Names | None = None) -> pd.DataFrame:
+    def posterior_frame(self, data: Any, names: Names | None = None) -> Any:
         """Posterior of each row as a frame: probabilities, and the most probable values.
+
+        A frame of the library that ``data`` are a frame of, such as polars; else of pandas.
 
         Example:
             >>> import numpy as np
@@ -250,7 +257,7 @@ class Fit(FitRecord):
             0              0.00              1.00            1
             1              0.21              0.79            1
         """
-        return tabular.posterior_frame(self, data, names)
+        return as_given(data, tabular.posterior_frame(self, data, names))
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
         """Most probable class of each row, or its bits.

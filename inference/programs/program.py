@@ -57,15 +57,20 @@ from inference.programs.sites import (
     unchanging_distributions,
     unread_imputations,
 )
+from inference.programs.tree_width import SumPlan
 from inference.programs.wrap import (
-    crossed_plates,
+    DIMS,
     first_run,
+    in_words,
     not_at_once,
     other_density,
     prepared,
 )
 from ppl_models.data.tables import checks_data, first_tensor, floating_dtype
+from ppl_models.parts.repr import listed
 
+MOST_DIMS = 64  # of a tensor that PyTorch compares or multiplies
+MOST_NAMED = 6  # latents in a sentence
 Params = dict[str, Tensor]
 T = TypeVar("T")
 
@@ -95,6 +100,7 @@ class Program:
             {"together": True} if self.is_own else {}
         )  # shared with other data of the program
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
+        self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
 
     def with_data(self, *args: Any) -> Program:
@@ -103,7 +109,7 @@ class Program:
         new.__dict__.update(self.__dict__)
         new.args = args
         if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
-            new._chains = []
+            new._chains, new._plans = [], []
         return new
 
     def part(self, data: Any, nesting: int) -> Program:
@@ -313,29 +319,36 @@ class Program:
             )
         # shapes and supports were validated at the first look; what nobody asks for is drawn
         with isolated(), pyro.validation_enabled(False):
-            return poutine.trace(model).get_trace(*self.args)
+            try:
+                return poutine.trace(model).get_trace(*self.args)
+            except Exception as error:  # the program's own, whatever it is
+                if self.is_own or not enumerate_latents:
+                    raise
+                raise ValueError(not_at_once(self._latents_in_words, error)) from error
+
+    @property
+    def _latents_in_words(self) -> str:
+        return listed(map(repr, self.names("latent")), MOST_NAMED)
 
     def check_enumerable(self) -> None:
         """Refuse a program whose latents cannot be summed out, naming the first."""
         check_finite(self.sites)
         if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
-        latents = ", ".join(f"{name!r}" for name in self.names("latent"))
+        latents = self._latents_in_words
         with torch.no_grad(), quiet():
+            point = at(self.draw_prior(1, seed=0, local=True), 0)
+            trace = self._trace(point, enumerate_latents=True)
             try:
-                point = at(self.draw_prior(1, seed=0, local=True), 0)
-                trace = self._trace(point, enumerate_latents=True)
                 with self._unchecked():
                     for site in self.sites:
                         node = trace.nodes[site.name]
-                        node["fn"].log_prob(node["value"])
+                        if node["fn"].log_prob(node["value"]).dim() > MOST_DIMS:
+                            raise RuntimeError(DIMS)
             except Exception as error:  # the program's own, whatever it is
                 raise ValueError(not_at_once(latents, error)) from error
             factors = self._eliminated(point)
-            try:
-                factors.log_total()
-            except NotImplementedError as error:
-                raise ValueError(crossed_plates(latents, error)) from error
+            factors.log_total()
             deaf = self._deaf_site(point, factors)
         if deaf is not None:
             raise ValueError(other_density(deaf, self.site(deaf).line, latents))
@@ -549,7 +562,12 @@ class Program:
             if name not in run.log_probs:
                 run.trace.remove_node(name)
         restarts = None if self._num_restarts(params) is None else RESTARTS
-        return factors_of(run, self.latent_prior, restarts, self._by_name)
+        factors = factors_of(run, self.latent_prior, restarts, self._by_name)
+        if self.is_own:
+            return factors
+        if not self._plans and unread is None and names is None:
+            self._plans.append(factors.plan())
+        return factors.planned(self._plans[0]) if self._plans else factors
 
     # ---------------------------------------------------------------- marginals and posteriors
 
@@ -724,7 +742,7 @@ class Program:
         ]
         draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
-        with isolated(seed):
+        with isolated(seed), nullcontext() if self.is_own else in_words(self.model):
             for _ in range(num_draws):
                 trace = poutine.trace(shortest.model).get_trace(*shortest.args)
                 for name, values in draws.items():

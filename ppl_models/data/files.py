@@ -6,6 +6,7 @@ import collections
 import csv
 import io
 import itertools
+import math
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"}
 )  # as pandas reads them
+TRUTHS = {"TRUE": 1.0, "True": 1.0, "true": 1.0, "FALSE": 0.0, "False": 0.0, "false": 0.0}
 MOST_NAMED = 12
 FEWEST_NAMED = 3  # rows that different texts can name
 CATEGORICAL = "categorical"  # of the command line
@@ -80,7 +82,8 @@ def read_table(
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names;
       a first line of numbers only is taken as data, and columns are then named "0", "1", ...,
-      unless it counts its three or more columns from 0 or from 1, which is a line of names. An
+      unless it counts its three or more columns from 0 or from 1, or follows an empty entry over
+      names or numbers of rows, which is a line of names. An
       apostrophe that keeps a spreadsheet from taking a text for a formula, as in ``'=a`` or
       ``'-a``, is no part of the text. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
     - ``.parquet``, ``.arrow``, ``.feather``, a folder of parquet files: numbers and booleans; nulls
@@ -202,7 +205,8 @@ def read_frame(
 
     Rows are named by the column ``id``, or by the first column where it has no name in the file (as
     R's ``write.csv`` and ``write.table``, and pandas' ``to_csv``, write row names) or holds texts
-    that are all different. Columns of entries that are no numbers are texts, None where missing.
+    that are all different. Columns of entries that are no numbers are texts, None where missing;
+    of TRUE and FALSE alone they are 1 and 0.
 
     Args:
         path: a file as :func:`read_table` takes it, or a ``.txt`` file separated by tabs, commas,
@@ -372,6 +376,9 @@ class _Named:
             try:
                 return _numbers(self.file, name, column, self.begin)
             except EntryError:
+                held = self.entries(name)
+                if all(entry is None or entry in TRUTHS for entry in held):
+                    return np.array([TRUTHS.get(entry or "", math.nan) for entry in held])
                 if numbers:
                     raise
         entries = self.entries(name)
@@ -748,12 +755,27 @@ def _read_lines(
                     )
             table, line, labels = table.remove_column(0), line[1:], tuple(firsts)
             labels = None if counts else labels
-    head = _header(line, is_named)
+    head = _header(line, is_named or (labels is None and _numbers_columns(line, table)))
     if head is not None:
         table = table.slice(1).rename_columns(list(head))
     else:
         table = table.rename_columns(places[: len(line)])
     return table, labels, int(head is not None)
+
+
+def _numbers_columns(line: list[str], table: pa.Table) -> bool:
+    """Tell whether the first line is the numbers of columns, after row names under no name.
+
+    As pandas writes a frame whose columns have no names: the first line is ``,0,1,2``, and below
+    its empty entry rows are counted or named.
+    """
+    names = [name.strip() for name in line]
+    if len(names) < 2 or names[0] or not all(name.isdecimal() for name in names[1:]):
+        return False
+    firsts = [entry.strip() for entry in table.column(0).to_pylist()[1:]]
+    counts = any(firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1))
+    is_named = not any(first in MISSING or is_number(first) for first in firsts)
+    return bool(firsts) and len({*names}) == len(names) and (counts or is_named)
 
 
 def _float(entry: str) -> float:

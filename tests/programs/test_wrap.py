@@ -545,9 +545,49 @@ def test_refused_before_any_work(name: str) -> None:
         fit(program, torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=F64), EM())
 
 
-def test_the_error_of_a_program_is_its_own() -> None:
-    with pytest.raises(KeyError, match="wanted"):
-        fit(lambda data: data["wanted"], {"x": torch.zeros(3)})
+def _asserting(data: Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    assert mean.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (lambda data: data["wanted"], "KeyError 'wanted'"),
+        (lambda data: data.wanted, "AttributeError .*wanted"),
+        (_asserting, "AssertionError"),
+    ],
+)
+def test_an_exception_of_a_program_is_told_with_its_line(program: Any, words: str) -> None:
+    """Failed before: the bare exception."""
+    with pytest.raises(ValueError, match=rf"^the program at line \d+ of test_wrap.py: {words}"):
+        fit(program, {"x": torch.zeros(3)})
+
+
+def drawn_plate(data: Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 10, subsample_size=4):
+        pyro.sample("x", dist.Normal(mean, torch.ones(4)), obs=data)
+
+
+def test_a_plate_that_cannot_take_all_its_rows_is_refused_with_its_remedy() -> None:
+    with pytest.raises(ValueError, match="'rows' would draw 4 of its 10 rows.*data\\[i\\]"):
+        fit(drawn_plate, torch.zeros(4))
+
+
+def probability_without_a_constraint(data: Tensor) -> None:
+    p = pyro.param("p", torch.tensor(0.25))
+    with pyro.plate("rows", len(data)):
+        z = pyro.sample("z", dist.Bernoulli(p))
+        pyro.sample("x", dist.Bernoulli(p + z / 2), obs=data)
+
+
+def test_a_param_that_leaves_its_support_near_its_start_is_started_nearer() -> None:
+    """Failed before: refused at a draw of half a unit from the start."""
+    data = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    result = fit(probability_without_a_constraint, data, EM())
+    # P(x = 1) = p (1 - p) + p (p + 1/2) = 3 p / 2
+    assert float(result.params["p"]) == pytest.approx(1 / 6, abs=1e-3)
 
 
 def test_a_scale_and_masks_of_the_user_are_kept() -> None:

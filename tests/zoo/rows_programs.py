@@ -4,6 +4,7 @@ themselves.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -79,6 +80,35 @@ def chain_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> 
     return logsumexp(forward, axis=1)
 
 
+PAIRS = tuple(itertools.combinations(range(5), 2))
+
+
+def seen_in_pairs(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+    """Five binary latents of which every two share an item: a clique, of tree width four."""
+    share = pyro.sample("share", dist.Beta(torch.tensor(2.0, dtype=F64), 2.0))
+    chance = pyro.sample("chance", dist.Beta(torch.ones(3, dtype=F64), 1.0).to_event(1))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        z = [pyro.sample(f"z_{i}", dist.Bernoulli(share)).long() for i in range(5)]
+        drawn = [
+            pyro.sample(
+                f"item_{k}",
+                dist.Bernoulli(Vindex(chance)[..., z[i] + z[j]]),
+                obs=None if data is None else data[:, k],
+            )
+            for k, (i, j) in enumerate(PAIRS)
+        ]
+    return torch.stack(drawn, -1)
+
+
+def pairs_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    totals = []
+    for z in itertools.product(range(2), repeat=5):
+        chance = params["chance"][[z[i] + z[j] for i, j in PAIRS]]
+        prior = stats.bernoulli.logpmf(z, params["share"]).sum()
+        totals.append(prior + stats.bernoulli.logpmf(data, chance).sum(-1))
+    return logsumexp(totals, axis=0)
+
+
 def plain_programs() -> list[Row]:
     low, high = [0.15, 0.2, 0.25, 0.1, 0.7, 0.8], [0.8, 0.75, 0.9, 0.7, 0.3, 0.2]
     mixture = {
@@ -107,5 +137,17 @@ def plain_programs() -> list[Row]:
             chain,
             {"initial": (3,), "transition": (3, 3), "rates": (3,), **counts},
             chain_log_likelihood,
+        ),
+        Row(
+            "latents-seen-in-pairs",
+            seen_in_pairs,
+            {
+                "share": torch.tensor(0.3, dtype=F64),
+                "chance": torch.tensor([0.9, 0.2, 0.6], dtype=F64),
+            },
+            {"share": (), "chance": (3,)}
+            | {f"z_{i}": () for i in range(5)}
+            | {f"item_{k}": () for k in range(len(PAIRS))},
+            pairs_log_likelihood,
         ),
     ]

@@ -22,7 +22,7 @@ from inference.selection.order_selection.counting import (
 )
 from inference.selection.order_selection.result import HowMany
 from ppl_models.parts.renamed import warn_renamed
-from ppl_models.parts.validation import check_size, is_integer
+from ppl_models.parts.validation import Seed, as_seed, check_size, is_integer
 
 
 def select_components(
@@ -34,7 +34,7 @@ def select_components(
     num_restarts: int = 10,
     method: Method | None = None,
     bootstrap: int = 0,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     laws: Sequence[Any] | None = None,
 ) -> HowMany:
@@ -85,6 +85,7 @@ def select_components(
         >>> select_components(family, answers, (1, 2, 3), num_restarts=2).num_components
         2
     """
+    seed = as_seed("select_components", seed)
     owner = "select_components"
     if laws is not None:
         warn_renamed(f"{owner}(laws=...)", "distributions=...")
