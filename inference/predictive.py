@@ -246,6 +246,18 @@ def predictive_check(
         ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit
             the model, or the program observes several things (:func:`predictive_checks` has one
             check for each).
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.predictive import predictive_check
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> observed, simulated = predictive_check(classes, answers).item_means()
+        >>> simulated.shape
+        (20, 4)
     """
     checks = predictive_checks(fit, data, num_simulations, seed, max_rows)
     if len(checks) != 1:

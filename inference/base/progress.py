@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ppl_models.parts.validation import installed
+
 LINE_EVERY, BAR_EVERY = (
     60.0,
     0.1,
@@ -142,7 +144,8 @@ class RichProgress:
         remark: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from rich.console import Console
+        with installed("progress=True", "cli"):
+            from rich.console import Console
 
         self.label, self.total, self.in_iterations, self.remark, self._clock = (
             label,

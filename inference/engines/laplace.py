@@ -54,6 +54,17 @@ class Laplace:
         ValueError: for fewer than 4 draws; at ``fit``, for latents that cannot be enumerated, a
             support without coordinates, or an optimum where the log-posterior does not curve down,
             naming the parameters.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import Laplace, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> drawn = fit(Mixture(2), answers, Laplace(num_draws=500), init=classes)
+        >>> tuple(drawn.draws["weights"].shape)
+        (1, 500, 2)
     """
 
     num_draws: int = 1000

@@ -82,6 +82,16 @@ class NUTS:
     Raises:
         ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot
             be enumerated.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import NUTS, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> drawn = fit(Mixture(2), answers, NUTS(num_chains=2, num_warmup=50, num_draws=50))
+        >>> tuple(drawn.draws["weights"].shape)
+        (2, 50, 2)
     """
 
     num_chains: int = 4

@@ -175,6 +175,18 @@ def fit(
             best optimum only once.
         RowsWarning: if rows that lack a covariate were dropped, or a plate that would draw some of
             its rows (``subsample_size``) is run with all of them.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> print(classes.converged, classes.num_parameters)
+        True 9
+        >>> classes.params["weights"].round(decimals=1)
+        tensor([0.7000, 0.3000], dtype=torch.float64)
     """
     if checkpoint is not None and not is_integer(seed, least=0):
         raise ValueError(
