@@ -22,14 +22,15 @@ from _bench import Lines, command_line, run
 from programs import PROGRAMS
 from programs.case import Case
 from pyro import poutine
-from pyro.infer import TraceEnum_ELBO, config_enumerate
+from pyro.infer import TraceEnum_ELBO
 from torch import nn
 
 from inference import EM, NUTS, fit
 from inference.programs.arguments import call_of
 from inference.programs.data import checked
-from inference.programs.global_state import in_dtype, isolated, quiet
+from inference.programs.global_state import in_dtype, isolated, quiet, whole_plates
 from inference.programs.program import Params, Program
+from inference.programs.sites import enumerating
 from ppl_models.data.tables import floating_dtype
 
 
@@ -62,7 +63,7 @@ def _fitted(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     program = Program(model, tensors)
     method: Any = EM(max_iterations=args.max_iterations)
     if program.names("local"):
-        method = NUTS(num_warmup=args.num_draws, num_draws=args.num_draws)
+        method = NUTS(warmup_steps=args.num_draws, num_samples=args.num_draws)
     result = fit(case.program, data, method, num_restarts=1, kwargs=case.kwargs)
     params = result.params | (result.local or {})
     log_prior = float(program.log_prior(params)) if params else 0.0
@@ -85,9 +86,19 @@ def pyro_loss(program: Program, params: Params) -> float:
     elbo = TraceEnum_ELBO(
         max_plate_nesting=program.max_plate_nesting, strict_enumeration_warning=False
     )
-    with isolated(0), in_dtype(floating_dtype(program.args)), pyro.validation_enabled(False):
-        fixed = poutine.condition(own, params)
-        ready = config_enumerate(_with_params(fixed, params))
+    unread = [
+        name
+        for name in program.first_trace.nodes
+        if name.endswith("_unobserved") and name not in {site.name for site in program.sites}
+    ]
+    with (
+        isolated(0),
+        in_dtype(floating_dtype(program.args)),
+        whole_plates({}),
+        pyro.validation_enabled(False),
+    ):
+        fixed = poutine.block(poutine.condition(own, params), hide=unread)
+        ready = enumerating(_with_params(fixed, params))
         return float(elbo.loss(ready, lambda *_: None, *program.args))
 
 

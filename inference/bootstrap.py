@@ -28,7 +28,7 @@ from inference.engines.em import EM, fit_sets, fits_sets
 from inference.programs.global_state import quiet
 from inference.programs.program import Params, simulate
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import check_size, plain_fields
+from ppl_models.parts.validation import Seed, as_seed, check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Method, Problem
@@ -97,7 +97,7 @@ def bootstrap(
     data: Any = None,
     num_replicates: int = 100,
     method: Method | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Fit:
     """Replicated estimates of a model on data simulated from its fit.
 
@@ -120,6 +120,7 @@ def bootstrap(
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
     """
+    seed = as_seed("bootstrap", seed)
     from inference.fitting.problem import problem_of
     from inference.uncertainty import simulated_data
 

@@ -34,7 +34,7 @@ from inference.structures.registry import structure_of
 from inference.studies.run import run_jobs
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,7 @@ def simulation_based_calibration(
     num_draws: int = 99,
     level: float = 0.95,
     prior: Callable[[int], Params] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     folder: str | Path | None = None,
     workers: int = 1,
@@ -172,6 +172,7 @@ def simulation_based_calibration(
     Raises:
         ValueError: for numbers out of range, or an engine that gives no draws.
     """
+    seed = as_seed("simulation_based_calibration", seed)
     for name, value in (
         ("num_rows", num_rows),
         ("num_replicates", num_replicates),

@@ -38,6 +38,7 @@ from inference.programs.global_state import quiet
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import told, told_html
 from ppl_models.parts.surface import promised as _promised
+from ppl_models.parts.validation import Seed, as_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +178,7 @@ def compare(
     test: Any = None,
     num_folds: int = 10,
     refit: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Comparison:
     """Compare fits to the same data.
 
@@ -195,7 +196,18 @@ def compare(
 
     Warns:
         UserWarning: for each pair of kinds of numbers that are not comparable.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import compare, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> fits = {f"{k} classes": fit(Mixture(k), answers) for k in (1, 2)}
+        >>> compare(fits, answers, num_folds=3).table.index[0]
+        '2 classes'
     """
+    seed = as_seed("compare", seed)
     if (
         not isinstance(fits, Mapping)
         or len(fits) < 2

@@ -42,7 +42,7 @@ from inference.studies.run import run_jobs
 from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import is_integer
+from ppl_models.parts.validation import Seed, as_seed, is_integer
 
 __all__ = ["Prediction", "cross_validate", "loo"]
 __dir__ = _promised(__name__)
@@ -182,7 +182,7 @@ def cross_validate(
     result: Fit,
     data: Any = None,
     num_folds: int = 10,
-    seed: int = 0,
+    seed: Seed = 0,
     folder: str | Path | None = None,
     workers: int = 1,
     scheduler: Any = None,
@@ -204,6 +204,7 @@ def cross_validate(
     Raises:
         ValueError: for fewer than 2 folds or more than rows, local sites, or a refit that failed.
     """
+    seed = as_seed("cross_validate", seed)
     check_asked("cross_validate", result, data)
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from inference.base.structure import as_numbers
 from inference.fitting.columns import (
@@ -37,7 +37,7 @@ from inference.fitting.record import FitRecord
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 __all__ = ["PredictiveCheck", "predictive_check", "predictive_checks"]
 __dir__ = _promised(__name__)
@@ -193,7 +193,7 @@ class PredictiveCheck:
         with np.errstate(invalid="ignore"):
             clear = (
                 known
-                & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors)
+                & (np.abs(sizes) > -ndtri(LEVEL / (2 * known.sum())) * errors)
                 & (np.abs(sizes) >= LEAST)
             )
         one, other = np.triu_indices(self.observed.shape[1], 1)
@@ -219,7 +219,7 @@ def _outstanding(
     with np.errstate(invalid="ignore"):
         off = (
             np.abs(judged[0] - judged[1:].mean(0))
-            > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+            > -stdtrit(num_simulations - 1, LEVEL / (2 * num_columns)) * errors
         )
         clear = off & (np.abs(sizes) >= LEAST)
     order = sorted(np.flatnonzero(clear).tolist(), key=lambda j: -abs(sizes[j]))
@@ -230,7 +230,7 @@ def _outstanding(
 
 
 def predictive_check(
-    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: Seed = 0, max_rows: int = 5000
 ) -> PredictiveCheck:
     """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
 
@@ -246,6 +246,18 @@ def predictive_check(
         ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit
             the model, or the program observes several things (:func:`predictive_checks` has one
             check for each).
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.predictive import predictive_check
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> observed, simulated = predictive_check(classes, answers).item_means()
+        >>> simulated.shape
+        (20, 4)
     """
     checks = predictive_checks(fit, data, num_simulations, seed, max_rows)
     if len(checks) != 1:
@@ -257,7 +269,7 @@ def predictive_check(
 
 
 def predictive_checks(
-    fit: FitRecord, data: Any, num_simulations: int = 20, seed: int = 0, max_rows: int = 5000
+    fit: FitRecord, data: Any, num_simulations: int = 20, seed: Seed = 0, max_rows: int = 5000
 ) -> dict[str, PredictiveCheck]:
     """Check everything the program observes, by name.
 
@@ -277,9 +289,9 @@ def predictive_checks(
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
+    seed = as_seed("predictive_checks", seed)
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
-    check_size("predictive_check", "seed", seed, least=0)
     fit.refuse_weights("predictive_check")
     data = as_fitted(fit, data)
     table = _table_of(fit, data)

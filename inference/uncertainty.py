@@ -69,7 +69,7 @@ from inference.programs.curvature import (
 from inference.programs.program import Params
 from ppl_models.parts.repr import listed, shows_briefly
 from ppl_models.parts.surface import promised as _promised
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 __all__ = [
     "Uncertainty",
@@ -186,6 +186,17 @@ def standard_errors(
             gives none (saying why), if they lie on a bound, or the information is singular or not
             positive definite, naming the parameters; for an unknown kind, for latents that cannot
             be summed out, for a fit without a point estimate.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.uncertainty import standard_errors
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> standard_errors(classes, answers).standard_errors["weights"].round(decimals=2)
+        tensor([0.0400, 0.0400], dtype=torch.float64)
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")
@@ -480,7 +491,7 @@ def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> 
 
 @torch.enable_grad()
 def check_information(
-    fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: int = 0
+    fit: FitRecord, like: Any = None, num_rows: int | None = None, seed: Seed = 0
 ) -> InformationReport:
     """Check local identification: rank and conditioning of the Fisher information.
 
@@ -496,6 +507,7 @@ def check_information(
     Raises:
         ValueError: if the program cannot draw rows, or its data is no single table.
     """
+    seed = as_seed("check_information", seed)
     if num_rows is not None:
         check_size("check_information", "num_rows", num_rows)
     rows = num_rows or max(2000, 10 * sum(value.numel() for value in fit.params.values()))

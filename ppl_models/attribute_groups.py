@@ -15,7 +15,8 @@ import torch
 from pyro.ops.indexing import Vindex
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, row_of
+from ppl_models.data.frames import as_frame, is_frame, row_of
+from ppl_models.data.items import OpenModel
 from ppl_models.data.tables import as_table
 from ppl_models.deep_discrete_encoder import dispersion_prior, intercepts_prior, loadings_prior
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
@@ -30,7 +31,7 @@ LEAST_ROWS = 2  # of a group
 
 
 @dataclass(frozen=True)
-class AttributeGroups:
+class AttributeGroups(OpenModel):
     r"""A :class:`~ppl_models.LatentAttributeModel` for rows of several known groups.
 
     For a row of group g, the attributes have a distribution of that group, and items are shared but
@@ -57,7 +58,8 @@ class AttributeGroups:
 
     Args:
         model: of one group, with its Q-matrix.
-        groups: two or more labels; the order is that of the sites.
+        groups: two or more labels; the order is that of the sites. None for those of the data, in
+            the order of their names, read in a fit.
         free_items: items, by number from 0 or by name, that have parameters of their own in each
             group.
         column: name of the column of group labels in a data frame.
@@ -72,7 +74,7 @@ class AttributeGroups:
     """
 
     model: LatentAttributeModel
-    groups: tuple[str, ...]
+    groups: tuple[str, ...] = None  # type: ignore[assignment]  # None while it waits for data
     free_items: tuple[int | str, ...] = ()
     column: str = "group"
 
@@ -95,15 +97,16 @@ class AttributeGroups:
                 f"{OWNER}: items that are no categories were expected, got"
                 f" response={self.model.response!r}"
             )
-        if isinstance(self.groups, Iterable) and not isinstance(self.groups, str):
-            labels = tuple(str(label) for label in self.groups)
-        else:
-            labels = ()
-        if len(labels) < 2 or len(set(labels)) < len(labels):
-            raise ValueError(
-                f"{OWNER}: groups must be two or more different labels, got {self.groups!r}"
-            )
-        object.__setattr__(self, "groups", labels)
+        if not self.waits_for_data:
+            if isinstance(self.groups, Iterable) and not isinstance(self.groups, str):
+                labels = tuple(str(label) for label in self.groups)
+            else:
+                labels = ()
+            if len(labels) < 2 or len(set(labels)) < len(labels):
+                raise ValueError(
+                    f"{OWNER}: groups must be two or more different labels, got {self.groups!r}"
+                )
+            object.__setattr__(self, "groups", labels)
         if isinstance(self.free_items, Iterable) and not isinstance(self.free_items, str):
             given = tuple(self.free_items)
         else:
@@ -146,6 +149,31 @@ class AttributeGroups:
     def num_items(self) -> int:
         """Number of items, J."""
         return len(self.model.q_matrix)
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Tell whether the groups are still to be read off data."""
+        return self.groups is None
+
+    def for_data(self, data: Any) -> AttributeGroups:
+        """Model with the groups that the rows are of, where it leaves them open."""
+        if not self.waits_for_data:
+            return self
+        data = as_frame(data)
+        if not is_frame(data):
+            last = as_table(data)[0][:, -1]
+            return replace(self, groups=tuple(map(str, range(int(last.nan_to_num(0.0).max()) + 1))))
+        self._refuse_no_column(data)
+        labels = data[self.column].dropna().tolist()
+        texts = {f"{label:g}" if isinstance(label, float) else str(label) for label in labels}
+        return replace(self, groups=tuple(sorted(texts)))
+
+    def _refuse_no_column(self, frame: Any) -> None:
+        if self.column not in list(frame.columns):
+            raise ValueError(
+                f"data: a column {self.column!r} of group labels was expected, got"
+                f" {', '.join(map(str, frame.columns))}"
+            )
 
     @property
     def versions(self) -> tuple[tuple[int, int | None], ...]:
@@ -219,11 +247,7 @@ class AttributeGroups:
         """
         data = as_frame(data)
         if hasattr(data, "columns"):
-            if self.column not in list(data.columns):
-                raise ValueError(
-                    f"data: a column {self.column!r} of group labels was expected, got"
-                    f" {', '.join(map(str, data.columns))}"
-                )
+            self._refuse_no_column(data)
             items, names = self.model.check_data(data.drop(columns=[self.column]), for_fit)
             labels = [
                 None if value is None or value != value else self._label(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyro
@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from ppl_models.data.tables import as_variates, named_columns, rows_of, variate_shapes
+from ppl_models.data.items import OpenModel
+from ppl_models.data.tables import (
+    as_variates,
+    each_variate,
+    named_columns,
+    rows_of,
+    variate_shapes,
+)
 from ppl_models.descriptions.classifiers import ClassifierDescription, ClassifierGroup
 from ppl_models.networks.dense import Dense
 from ppl_models.networks.distributions import RelativeToMarginal, Statistic
@@ -23,7 +30,7 @@ from ppl_models.parts.validation import (
     check_number,
     check_numbers,
     check_size,
-    is_integer,
+    plain_fields,
 )
 
 MOST_LOOKED = 1000  # rows that show that a variate is not constant
@@ -31,7 +38,7 @@ CHUNK = 2**21  # rows times variates times widest layer in one evaluation withou
 
 
 @dataclass(frozen=True)
-class InClassNet:
+class InClassNet(OpenModel):
     r"""Independent classifier networks: a nonparametric mixture of C components.
 
     Variates are independent given the component.
@@ -73,7 +80,8 @@ class InClassNet:
     Args:
         variates: one entry a variate: a number of columns (``(1, 1)``: the first and the second
             column), a tuple of names of columns (``(("a", "b"), ("c",))``), or the shape of an
-            image (``((1, 28, 28), (1, 28, 28))``).
+            image (``((1, 28, 28), (1, 28, 28))``). None for every column of a table, or every array
+            of a tuple or dict, by itself, read in a fit.
         num_components: C, at least 2.
         networks: a :class:`ppl_models.Dense` (the default has three hidden layers of 32 units), a
             :class:`ppl_models.Lookup`, a torch module with C outputs, or a tuple of such, one a
@@ -90,7 +98,7 @@ class InClassNet:
             with another number of outputs.
     """
 
-    variates: tuple[Any, ...]
+    variates: tuple[Any, ...] = None  # type: ignore[assignment]  # None while it waits for data
     num_components: int = 2
     networks: Any = None
     shared: bool = False
@@ -99,20 +107,9 @@ class InClassNet:
 
     def __post_init__(self) -> None:
         owner = "InClassNet"
+        plain_fields(self)
         variates = self.variates
-        if isinstance(variates, list | tuple):
-            variates = tuple(
-                (
-                    tuple(entry)
-                    if isinstance(entry, list)
-                    else int(entry)
-                    if is_integer(entry)
-                    else entry
-                )
-                for entry in variates
-            )
-        object.__setattr__(self, "variates", variates)
-        shapes = variate_shapes(owner, variates)
+        shapes = () if self.waits_for_data else variate_shapes(owner, variates)
         check_size(owner, "num_components", self.num_components)
         if self.num_components < 2:
             raise ValueError(
@@ -127,7 +124,19 @@ class InClassNet:
                 f"{owner}: a shared network needs variates of one shape, got {list(shapes)}"
             )
         object.__setattr__(self, "networks", self._as_networks(len(shapes)))
-        self.classifiers()
+        if not self.waits_for_data:
+            self.classifiers()
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Tell whether the variates are still to be read off data."""
+        return self.variates is None
+
+    def for_data(self, data: Any) -> InClassNet:
+        """Model whose variates are the columns or arrays of the data, where it leaves them open."""
+        if not self.waits_for_data:
+            return self
+        return replace(self, variates=each_variate(data))
 
     def _check_weights(self, owner: str) -> None:
         if isinstance(self.weights, str):
@@ -150,7 +159,7 @@ class InClassNet:
     def _as_networks(self, num_variates: int) -> Any:
         given = self.networks
         if isinstance(given, list | tuple):
-            if len(given) != num_variates or self.shared:
+            if self.shared or len(given) != (num_variates or len(given) or 2):
                 if self.shared:
                     wanted = "one network, for it is shared,"
                 else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -11,16 +11,18 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.items import OpenModel
 from ppl_models.data.sequences import as_trajectories
 from ppl_models.descriptions.options import ChainDescription, high_of_termination
 from ppl_models.parts.validation import check_flag, check_size, is_number, plain_fields
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 
+MOST_CODES = 2**20  # states or actions of data that tell how many there are
 MOST_NUMBERS = 2**29  # of the environment's table, four GiB
 
 
 @dataclass(frozen=True)
-class OptionsHMM:
+class OptionsHMM(OpenModel):
     r"""Options HMM: hidden options, a policy for each, and an observed environment.
 
     The actor is in state :math:`s_t` with option :math:`o_t`, and
@@ -71,7 +73,8 @@ class OptionsHMM:
     arXiv:2010.03133.
 
     Args:
-        num_states, num_actions, num_options: S, A, O.
+        num_states, num_actions, num_options: S, A, O; of the first two None for the largest in the
+            data and one, as they are counted from 0.
         concentration: at least 1.
         stickiness: at least 0.
         num_steps: steps of a sequence that is drawn.
@@ -81,9 +84,9 @@ class OptionsHMM:
         ValueError: for sizes that are not positive integers, or a prior out of range.
     """
 
-    num_states: int
-    num_actions: int
-    num_options: int
+    num_states: int | None = None
+    num_actions: int | None = None
+    num_options: int = 2
     concentration: float = 1.001
     stickiness: float = 0.0
     num_steps: int = 100
@@ -93,8 +96,9 @@ class OptionsHMM:
         owner = "OptionsHMM"
         plain_fields(self)
         for name in ("num_states", "num_actions", "num_options", "num_steps"):
-            check_size(owner, name, getattr(self, name))
-        size = self.num_actions * self.num_states**2
+            if name in ("num_options", "num_steps") or getattr(self, name) is not None:
+                check_size(owner, name, getattr(self, name))
+        size = (self.num_actions or 1) * (self.num_states or 1) ** 2
         if size > MOST_NUMBERS:
             raise ValueError(
                 f"{owner}: num_states = {self.num_states} and num_actions = {self.num_actions} make"
@@ -110,9 +114,40 @@ class OptionsHMM:
             object.__setattr__(self, name, float(value))
         check_flag(owner, "termination", self.termination)
 
+    @property
+    def waits_for_data(self) -> bool:
+        """Tell whether the number of states or of actions is still to be read off data."""
+        return self.num_states is None or self.num_actions is None
+
+    def for_data(self, data: Any) -> OptionsHMM:
+        """Model with as many states and actions as the data have, where it leaves them open."""
+        if not self.waits_for_data:
+            return self
+        packed = as_trajectories(data, MOST_CODES, MOST_CODES, for_fit=False)
+        states, actions = (int(value) + 1 for value in packed.flatten(0, 1).amax(0))
+        return replace(
+            self,
+            num_states=states if self.num_states is None else self.num_states,
+            num_actions=max(1, actions) if self.num_actions is None else self.num_actions,
+        )
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """S and A.
+
+        Raises:
+            ValueError: while they are open.
+        """
+        if self.num_states is None or self.num_actions is None:
+            raise ValueError(
+                "OptionsHMM: num_states or num_actions was left open, and is read off the data in a"
+                " fit: give both, or take the model of some data, model.for_data(data)"
+            )
+        return self.num_states, self.num_actions
+
     def chain(self) -> ChainDescription:
         """Description of the model for engines."""
-        sizes = (self.num_states, self.num_actions, self.num_options)
+        sizes = (*self._sizes, self.num_options)
         ending = ("termination", "choice") if self.termination else (None, None)
         return ChainDescription(
             *sizes,
@@ -146,7 +181,7 @@ class OptionsHMM:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, 2); also the names of its columns."""
-        return as_trajectories(data, self.num_states, self.num_actions, for_fit), (
+        return as_trajectories(data, *self._sizes, for_fit), (
             "state",
             "action",
         )
@@ -167,7 +202,7 @@ class OptionsHMM:
             "dtype": torch.float64,
             "device": "cpu" if data is None else data.device,
         }
-        states, actions, options = self.num_states, self.num_actions, self.num_options
+        (states, actions), options = self._sizes, self.num_options
 
         def flat(*shape: int) -> Tensor:
             return torch.full(shape, self.concentration, **kind)

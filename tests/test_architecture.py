@@ -57,7 +57,7 @@ DATASETS_SEEN_BY = (
 ONLY = {  # module -> places that may import it
     "arviz": ("inference/base/diagnostics.py", "inference/fitting/export.py"),
     "narwhals": ("ppl_models/data/frames.py",),
-    "matplotlib": ("inference/plots", "inference/report/page.py"),
+    "matplotlib": ("inference/plots", "inference/report/page.py", "inference/base/drawing.py"),
     "jinja2": ("inference/report/page.py",),
     "typer": ("inference/cli",),
     "joblib": ("inference/studies",),

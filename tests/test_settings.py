@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ from inference import EM, GradientAlternation, fit
 from inference.programs.global_state import quiet
 from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, Mixture, Normal
 from ppl_models.data.items import OpenItems
+from ppl_models.datasets import simulate_two_gaussians
 
 PLACES = ("inference", "ppl_models", "inference.selection", "inference.acdc", "ppl_models.datasets")
 NEEDED: dict[str, Any] = {  # values of fields that have no default
@@ -268,7 +270,7 @@ def test_infinite_bounds_and_concentrations_are_refused() -> None:
 
 CALLS = {
     "num_restarts": ("2", 2.5, 0, True, [2], -1, math.nan),
-    "seed": ("x", 1.5, None, [1], math.nan),
+    "seed": ("x", 1.5, [1], math.nan, np.random.RandomState(0)),
     "method": ("em", EM, 3, [EM()]),
     "init": ("best", 3, [1.0], EM()),
     "checkpoint": (3, [], "", b"x"),
@@ -296,3 +298,50 @@ def test_numpy_numbers_are_arguments_of_fit() -> None:
             seed=np.int64(5),
         )
     assert (type(one.seed), one.seed) == (int, 5)
+
+
+# ---------------------------------------------------------------- seeds
+
+
+def test_a_seed_may_be_drawn_and_is_kept(tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+
+    def seed_of(seed: Any) -> int:
+        with quiet():
+            return fit(Mixture(2, Normal()), rows, EM(max_iterations=3), "random", seed=seed).seed
+
+    fresh = {seed_of(None) for _ in range(3)}
+    assert len(fresh) == 3
+    for made in (np.random.default_rng, lambda number: torch.Generator().manual_seed(number)):
+        generator = made(7)
+        drawn = [seed_of(generator), seed_of(generator)]
+        assert drawn[0] != drawn[1]  # a generator moves on
+        assert seed_of(made(7)) == drawn[0]
+    with quiet():
+        one = fit(Mixture(2, Normal()), rows, EM(max_iterations=3), "random", seed=None)
+        two = fit(Mixture(2, Normal()), rows, EM(max_iterations=3), "random", seed=one.seed)
+    assert torch.equal(one.params["predictors"], two.params["predictors"])
+    with pytest.raises(ValueError, match="checkpoint: an integer for a seed was expected"):
+        fit(Mixture(2, Normal()), rows, seed=None, checkpoint=tmp_path / "c")
+
+
+def test_every_public_seed_is_one() -> None:
+    """A number, a generator of NumPy or torch, or None, wherever a public function has a seed."""
+    annotations = {}
+    for module in ("inference", "inference.inspection", "inference.selection", "inference.causal",
+                   "inference.loo", "inference.predictive", "ppl_models.datasets"):  # fmt: skip
+        package = importlib.import_module(module)
+        for name in dir(package):
+            value = getattr(package, name)
+            if inspect.isfunction(value):
+                seed = inspect.signature(value).parameters.get("seed")
+                if seed is not None:
+                    annotations[f"{module}.{name}"] = seed.annotation
+    assert len(annotations) > 30
+    assert set(annotations.values()) == {"Seed"}, annotations
+    drawn = [
+        simulate_two_gaussians(50, seed=seed).data
+        for seed in (np.random.default_rng(1), np.random.default_rng(1), None)
+    ]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])

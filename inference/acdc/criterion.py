@@ -52,7 +52,7 @@ from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
 from inference.structures.registry import structure_of
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size, plain_fields
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_size, plain_fields
 
 PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
@@ -310,7 +310,7 @@ def acdc(
     weighted: bool = False,
     penalty: float = PENALTY,
     min_share: float = MIN_SHARE,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> AcdcResult:
     """Discrepancies of the components of every fit, and the number of components that follows.
 
@@ -335,7 +335,19 @@ def acdc(
     Raises:
         ValueError: for no fits, a fit of another number of components or rows, a family without
             component noise, or settings out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.acdc import acdc
+        >>> from ppl_models import Mixture, MultivariateNormal
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=(200, 1)) + 6 * (rng.random((200, 1)) < 0.4)
+        >>> fits = {k: fit(Mixture(k, MultivariateNormal()), rows) for k in (1, 2)}
+        >>> acdc(fits, rows).select().num_components
+        2
     """
+    seed = as_seed("acdc", seed)
     discrepancy = KDE() if discrepancy is None else discrepancy
     table = _check(fits, data, num_draws, calibrate, penalty, min_share)
     max_draws = 4 * num_draws if max_draws is None else max_draws

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppl_models.parts.repr import Told
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Figure
 
 PACKAGE = __name__.partition(".")[0]
 

@@ -31,6 +31,7 @@ from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
+from inference.programs.quadrature import quadrature_of
 from inference.programs.sites import MAX_SUMMED, is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor
 from ppl_models.descriptions.covariates import Covariates
@@ -119,7 +120,7 @@ class Structure:
     local_sites: tuple[
         str, ...
     ] = ()  # continuous latents of the rows, for which a fit holds point estimates
-    integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
+    integrated_sites: tuple[str, ...] = ()  # those that are integrated, whatever the engine
     relative_to: str | None = (
         # what the likelihood is a ratio to, in words; None where it is a density or probability of
         # the data
@@ -132,6 +133,8 @@ class Structure:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        if (quadrature := quadrature_of(model)) is not None:
+            self.integrated_sites = tuple(quadrature.dims)
 
     @property
     def about(self) -> Any:
@@ -314,11 +317,6 @@ class Structure:
                 f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so"
                 " the likelihood is conditional on them"
             )
-        if self.integrated_sites:
-            return (
-                f"{', '.join(self.integrated_sites)} of the rows are continuous; Bootstrap() gives"
-                " intervals here"
-            )
         return None
 
     def why_no_criteria(self, params: Params) -> str | None:
@@ -368,7 +366,11 @@ class Structure:
     def recommended(self, problem: Problem) -> Recommendation:
         """Recommend engine, start and restarts where the user names none."""
         program = problem.program()
-        sites = [site for site in program.sites if site.kind == "latent"]
+        sites = [
+            site
+            for site in program.sites
+            if site.kind == "latent" and site.name not in program.integrated
+        ]
         if (
             not sites
             or not program.names("parameter")

@@ -40,7 +40,7 @@ from inference.causal.pdags import Pdag, class_of, extension_of, members
 from inference.causal.scores import Score, Search, all_set_scores, score_rule
 from inference.causal.tables import as_tables, check_rows
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_size
 
 MOST_ENUMERATED = 5
 MOST_SAMPLED = 12
@@ -327,7 +327,7 @@ def edge_probabilities(
     score: Score | None = None,
     search: Search | None = None,
     average: bool | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     names: Sequence[str] | None = None,
 ) -> EdgeProbabilities:
     """Probabilities of edges and directions over draws of a table.
@@ -351,13 +351,13 @@ def edge_probabilities(
         ValueError: for what are no tables, a number of rows below 1, or averages over graphs of
             more than twelve attributes.
     """
+    seed = as_seed("edge_probabilities", seed)
     owner = "edge_probabilities"
     checked, rows = as_tables(owner, tables), check_rows(owner, num_rows)
     num_attributes = checked.shape[1].bit_length() - 1
     labels = as_names(owner, names, num_attributes)
     if average is not None:
         check_flag(owner, "average", average)
-    check_size(owner, "seed", seed, least=0)
     if average and num_attributes > MOST_SAMPLED:
         raise ValueError(
             f"{owner}: average=True needs at most {MOST_SAMPLED} attributes, got {num_attributes}"

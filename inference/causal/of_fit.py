@@ -28,7 +28,7 @@ from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.program import Program
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
 MANY_DRAWS = 200  # completions of the rows of many attributes
@@ -177,7 +177,7 @@ def discover_attributes(
     score: Score | None = None,
     search: Search | None = None,
     num_draws: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     latent: str | None = None,
     level: float = 0.05,
     confidence: float = 0.95,
@@ -213,6 +213,7 @@ def discover_attributes(
         ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a
             distribution of the attributes that is not free.
     """
+    seed = as_seed("discover_attributes", seed)
     owner = "discover_attributes"
     if num_draws is not None:
         check_size(owner, "num_draws", num_draws)

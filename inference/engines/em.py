@@ -81,6 +81,9 @@ class EM:
         start: :class:`~inference.OnlineEM` to bring every start, given ones too, nearer to its
             optimum by a pass of stepwise EM first, which stands for many early iterations where
             rows are many; None for none. Its batches belong to the start and are not in the trace.
+        integration_error: of continuous latents of the rows, which are integrated by quadrature
+            (:mod:`inference.programs.quadrature`): by how much of its standard error twice as many
+            nodes may move an estimate.
 
     Raises:
         ValueError: for numbers that are not positive, or a start by stepwise EM without
@@ -96,6 +99,7 @@ class EM:
     num_inner: int = 1
     acceleration: Literal["auto", "squarem"] | None = "auto"
     start: OnlineEM | None = None
+    integration_error: float = 0.01
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -106,7 +110,7 @@ class EM:
                 "EM", "chunk_elements", self.chunk_elements, wanted="a positive integer or None"
             )
         check_size("EM", "num_relaxed", self.num_relaxed, least=0)
-        for name in ("tolerance", "parameter_tolerance"):
+        for name in ("tolerance", "parameter_tolerance", "integration_error"):
             check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
         check_flag("EM", "accelerate", self.accelerate)
         if self.acceleration is not None and (

@@ -37,11 +37,15 @@ from inference.programs.arguments import Call
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
 from ppl_models.data.tables import checks_data, first_tensor
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
+    from arviz import InferenceData
+    from xarray import DataTree
+
     from inference.fitting.record import FitRecord
 
+    ArvizData = InferenceData | DataTree  # of ArviZ 0.23, and of 1
 
 POINT_NOTE = (
     "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
@@ -60,10 +64,10 @@ def to_arviz(
     fit: FitRecord,
     data: Any = None,
     num_predictive: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     names: Names | None = None,
     num_prior: int = 0,
-) -> Any:
+) -> ArvizData:
     r"""ArviZ object of a fit: ``InferenceData`` (ArviZ 0.23) or ``DataTree`` (ArviZ 1).
 
     Groups:
@@ -109,12 +113,12 @@ def to_arviz(
         ValueError: if ``data`` does not fit the model, ``num_predictive`` or ``num_prior`` is
             negative, or ``names`` or the model's ``site_dims`` do not fit the sizes.
     """
+    seed = as_seed("to_arviz", seed)
     import xarray as xr
 
     if num_predictive is not None:
         check_size("to_arviz", "num_predictive", num_predictive, least=0)
     check_size("to_arviz", "num_prior", num_prior, least=0)
-    check_size("to_arviz", "seed", seed, least=0)
     data = as_fitted(fit, data)
     point = fit.draws is None
     draws = (
@@ -500,12 +504,13 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
     }
 
 
-def _assemble(datasets: dict[str, Any]) -> Any:
+def _assemble(datasets: dict[str, Any]) -> ArvizData:
     if has_datatree():
         import xarray as xr
 
         return xr.DataTree.from_dict(datasets)
-    return load_arviz().InferenceData(**datasets)
+    idata: InferenceData = load_arviz().InferenceData(**datasets)
+    return idata
 
 
 def _is_point(idata: Any) -> bool:

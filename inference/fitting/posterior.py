@@ -29,7 +29,7 @@ from inference.programs.arguments import Call
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 CHUNK_ELEMENTS = 2**22
 OF_ROWS = "log_likelihood"
@@ -293,15 +293,15 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
     return torch.cat(out)
 
 
-def simulate_rows(fit: FitRecord, num_rows: int, seed: int = 0) -> dict[str, Tensor]:
+def simulate_rows(fit: FitRecord, num_rows: int, seed: Seed = 0) -> dict[str, Tensor]:
     """Rows drawn from the fitted program: latents and items, (num_rows, ...) by site.
 
     Activities and the like are those of the fit where the number of rows is the same, else
     resampled from them.
     """
+    seed = as_seed("simulate", seed)
     check_size("simulate", "num_rows", num_rows)
-    check_size("simulate", "seed", seed, least=0)
-    num_rows, seed = int(num_rows), int(seed)  # integers of NumPy and torch too
+    num_rows = int(num_rows)  # of NumPy too
     try:
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:

@@ -114,7 +114,7 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
     complete ones would: for errors and intervals, fit the data with their gaps.
 
     Returns:
-        A pandas frame under the columns and index of the given one; an array where something else
+        A frame under the columns (and the index) of the given one; an array where something else
         was given.
 
     Raises:

@@ -31,7 +31,7 @@ from inference.programs.program import Program
 from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame, is_frame
-from ppl_models.data.items import OpenItems
+from ppl_models.data.items import OpenItems, OpenModel
 from ppl_models.data.sparse import SparseTable, is_sparse
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
@@ -116,11 +116,16 @@ def model_of_data(model: Any, data: Any, weights: Any = None, seed: int = 0) -> 
         ValueError: as :meth:`ppl_models.Mixture.for_data`; for an open model of rows that several
             processes share, of which each knows its own.
     """
-    if not isinstance(model, OpenItems) or not model.waits_for_data:
+    if not isinstance(model, OpenModel) or not model.waits_for_data:
         return model
     blocks = RowBlocks.of(data) if is_lazy(data) else data
     if not isinstance(blocks, RowBlocks):
         return model.for_data(data)
+    if not isinstance(model, OpenItems):
+        raise ValueError(
+            f"model: where rows come in blocks, the sizes of {type(model).__name__} were expected,"
+            f" got {model!r}: take model.for_data(rows in memory)"
+        )
     if blocks.processes.group is not None:
         raise ValueError(
             f"model: where processes share the rows, num_items and the families of the items of"

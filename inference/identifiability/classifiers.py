@@ -51,7 +51,7 @@ from inference.identifiability.of_fit import IdentifiabilityText, report_of
 from inference.identifiability.verdicts import plain_values
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number
 
 MOST_LINES = 12
 SUM_TOLERANCE = 1e-4
@@ -167,7 +167,7 @@ def check_classifiers(
     delta: float = 0.05,
     level: float = 0.95,
     tolerance: float = 1e-3,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> ClassifierIdentifiability:
     r"""Judge theorems 1 and 2, or linear independence from three variates on.
 
@@ -188,12 +188,12 @@ def check_classifiers(
         ValueError: for fewer than two variates, arrays of other shapes, values that are no chances
             or do not sum to one over components, or settings out of range.
     """
+    seed = as_seed("check_classifiers", seed)
     owner = "check_classifiers"
     members = _checked(owner, alphas)
     check_number(owner, "delta", delta, "lie in (0, 0.5)", above=0, below=0.5)
     check_number(owner, "level", level, "lie in (0.5, 1)", above=0.5, below=1)
     check_number(owner, "tolerance", tolerance, "lie in [0, 1)", least=0, below=1)
-    check_size(owner, "seed", seed, 0)
     numbers = range(1, len(members) + 1)
     names = tuple(map(str, numbers if variate_names is None else variate_names))
     if len(names) != len(members):

@@ -89,7 +89,7 @@ from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 LEAST_ACCURACY = 0.8  # below it an attribute is flagged
 REPLICATES = 10
@@ -154,7 +154,7 @@ class Classification:
 
 
 def classify_rows(
-    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
+    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: Seed = 0
 ) -> Classification:
     """Classify rows by attributes and profiles, with expected accuracy and consistency.
 
@@ -171,10 +171,10 @@ def classify_rows(
         ValueError: for another model, data that do not fit it, or more profiles than can be listed;
             where data sets are asked for, for other rows than those of the fit, or posterior draws.
     """
+    seed = as_seed("classify_rows", seed)
     layer = attribute_model(fit, "classify_rows").layers[0]
     if num_replicates is not None:
         check_size("classify_rows", "num_replicates", num_replicates, least=0)
-    check_size("classify_rows", "seed", seed, least=0)
     posterior, values = _posterior(fit, data)
     top, place = posterior.max(-1)
     chance = (posterior @ values).clamp(0, 1)
@@ -239,7 +239,7 @@ class ClassAccuracy:
 
 
 def class_accuracy(
-    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: int = 0
+    fit: FitRecord, data: Any, num_replicates: int | None = None, seed: Seed = 0
 ) -> ClassAccuracy:
     """Expected share of rows whose class is right, for one latent with several values.
 
@@ -257,10 +257,10 @@ def class_accuracy(
         ValueError: for a model without such a latent; where data sets are asked for, for rows,
             engines or models that have none.
     """
+    seed = as_seed("class_accuracy", seed)
     owner = "class_accuracy"
     if num_replicates is not None:
         check_size(owner, "num_replicates", num_replicates, least=0)
-    check_size(owner, "seed", seed, least=0)
     chances = _lines(posterior_latents(fit, data), owner, fit.model_name)
     own = _judged(chances, chances)
     refused = _refused(fit, data)

@@ -44,7 +44,7 @@ from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.classifiers.train import on_rows
 from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 MATCHED_ROWS = 5000  # rows on which components are matched and starts compared
 LEVEL = 0.95
@@ -211,7 +211,7 @@ def classifier_ensemble(
     num_restarts: int = 2,
     method: Method | None = None,
     level: float = LEVEL,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> ClassifierEnsemble:
     """Train an ensemble around a fit of independent classifiers.
@@ -234,11 +234,11 @@ def classifier_ensemble(
         ValueError: for another kind of model, posterior draws, fewer than four rows a component, or
             settings out of range.
     """
+    seed = as_seed("classifier_ensemble", seed)
     owner = "classifier_ensemble"
     structure = classifier_structure(owner, estimate)
     check_size(owner, "num_halves", num_halves, 2, "an integer of 2 or more")
     check_size(owner, "num_restarts", num_restarts)
-    check_size(owner, "seed", seed, 0)
     check_number(owner, "level", level, "lie in (0, 1)", above=0, below=1)
     rows = checked(structure.model, data)[0]
     num_rows = len(first_tensor(rows))

@@ -34,7 +34,7 @@ from ppl_models.parts.responses import (
     Poisson,
     ResponseFamily,
 )
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def forecast(
     num_steps: int = 1,
     level: float = 0.9,
     num_draws: int = 4000,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Forecast:
     """Forecast states and items after the end of every sequence, at the estimate.
 
@@ -214,6 +214,7 @@ def forecast(
         ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or a setting
             is out of range.
     """
+    seed = as_seed("forecast", seed)
     from inference.programs.global_state import isolated
 
     about, params, packed = _asked(fit, data, "forecast")
@@ -280,7 +281,7 @@ def pseudo_residuals(
     data: Any,
     kind: Literal["forecast", "ordinary"] = "forecast",
     discrete: Literal["middle", "random"] = "middle",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Tensor:
     r"""Normal pseudo-residuals of every item, (B, T, J); NaN where an entry is missing.
 
@@ -304,6 +305,7 @@ def pseudo_residuals(
             none of those, or the distribution of a row has no known distribution functions of its
             items.
     """
+    seed = as_seed("pseudo_residuals", seed)
     if kind not in ("forecast", "ordinary") or discrete not in ("middle", "random"):
         raise ValueError(
             "pseudo_residuals: kind 'forecast' or 'ordinary' and discrete 'middle' or 'random'"

@@ -25,7 +25,7 @@ from inference.structures.options.forward_backward import (
 )
 from ppl_models.descriptions.options import ChainDescription, PolicyDescription
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 from ppl_models.sequences.chain_plan import plan_of
 from ppl_models.sequences.policy_chain import draw_along
 
@@ -95,7 +95,7 @@ def viterbi_options(fit: Fit, data: Any) -> MostProbable:
     return viterbi(_of_fit(fit, data, "viterbi_options"))
 
 
-def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
+def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: Seed = 0) -> Tensor:
     """Exact joint draws of whole paths of options, (num_draws, B, T); -1 after the end.
 
     Args:
@@ -108,6 +108,7 @@ def sample_options(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Te
         ValueError: if the model has no options, ``data`` does not fit it, or ``num_draws`` is not
             positive.
     """
+    seed = as_seed("sample_options", seed)
     check_size("sample_options", "num_draws", num_draws)
     return sample_paths(_of_fit(fit, data, "sample_options"), num_draws, seed)
 

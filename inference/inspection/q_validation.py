@@ -55,7 +55,14 @@ from inference.inspection.item_tables import (
 )
 from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.responses import Bernoulli
-from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
+from ppl_models.parts.validation import (
+    Seed,
+    as_seed,
+    check_flag,
+    check_number,
+    check_size,
+    plain_fields,
+)
 
 # of the predicted cutoff (Nájera, Sorrel and Abad 2019): intercept, item quality, rows, items
 TIE = 0.1  # of BIC
@@ -611,7 +618,7 @@ def validate_q(
     max_rounds: int = 20,
     at_once: bool = True,
     num_bootstrap: int = 0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> QValidation:
     """Validate the rows of a Q-matrix against the answers, and suggest others.
 
@@ -646,6 +653,7 @@ def validate_q(
         ValueError: for another model or one without a Q-matrix, more than twelve attributes, data
             that do not fit it, or settings out of range.
     """
+    seed = as_seed("validate_q", seed)
     owner = "validate_q"
     structure = moment_model(fit, owner)
     layer = structure.layers[0]
@@ -667,7 +675,6 @@ def validate_q(
         )
     check_size(owner, "max_rounds", max_rounds)
     check_size(owner, "num_bootstrap", num_bootstrap, least=0)
-    check_size(owner, "seed", seed, least=0)
     check_flag(owner, "at_once", at_once)
     rows = checked_as_fitted(fit, data)[0]
     with torch.no_grad():

@@ -31,6 +31,7 @@ from torch import Tensor
 from inference.programs.program import Program
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Poisson
+from ppl_models.parts.validation import Seed, as_seed
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -70,7 +71,7 @@ def predictive_perplexity(
     exposure: float = 1.0,
     latents: str = "mixture",
     num_draws: int = 100,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> float:
     r"""Perplexity of ``held_out`` words, latents being inferred from the words ``counts``.
 
@@ -95,6 +96,7 @@ def predictive_perplexity(
             shape, a held-out table has no word, the exposure is not in (0, 1], or ``latents`` is
             unknown.
     """
+    seed = as_seed("predictive_perplexity", seed)
     if latents not in LATENTS:
         raise ValueError(
             f"predictive_perplexity: latents must be one of {LATENTS}, got {latents!r}"

@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from inference.plots._common import NEGATIVE, OBSERVED, SIMULATED, axes_of, new_figure
 from inference.predictive import PredictiveCheck, predictive_check
 from ppl_models.parts.repr import counted
+from ppl_models.parts.validation import Seed
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -93,7 +94,7 @@ def plot_posterior_predictive(
     data: Any,
     axes: Sequence[Axes] | None = None,
     num_simulations: int = 20,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Figure:
     """Plot simulated data beside the data: item means, sums of rows, correlations.
 

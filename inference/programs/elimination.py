@@ -19,9 +19,17 @@ from pyro.ops.rings import LogRing
 from torch import Tensor
 
 from inference.programs.sites import Site
+from inference.programs.tree_width import (
+    OrderedRing,
+    SumPlan,
+    Terms,
+    Unrolled,
+    best_plan,
+    dims_of,
+    with_dims,
+)
 from ppl_models.parts.item_response import ItemResponse
-
-Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
+from ppl_models.parts.repr import listed
 
 
 @dataclass(frozen=True)
@@ -167,6 +175,7 @@ class Factors:
     prior: SummedPrior
     restarts: str | None  # symbol of the plate over restarts
     run: LocalTerms  # symbols and distributions
+    unrolled: Unrolled | None = None  # plates whose latents are summed over jointly
 
     @property
     def trace(self) -> Any:
@@ -181,7 +190,33 @@ class Factors:
     @property
     def sum_dims(self) -> set[str]:
         """Symbols of all enumerated latents (a reused pyro.markov dim has one a site)."""
-        return set(self.enumerated.values())
+        latents = set(self.enumerated.values())
+        return latents if self.unrolled is None else self.unrolled.alone(latents)
+
+    def plan(self) -> SumPlan:
+        """Cost of the sums over latents, the best of those that can be taken; plates by name."""
+        plan = best_plan(*self._packed(), self._plates_of_latents, self.sizes)
+        names = {symbol: name for name, symbol in self.trace.plate_to_symbol.items()}
+        unrolled, crossed = (frozenset(names[s] for s in p) for p in (plan.unrolled, plan.crossed))
+        return replace(plan, unrolled=unrolled, crossed=crossed)
+
+    def planned(self, plan: SumPlan) -> Factors:
+        """These factors with the plates unrolled whose latents are summed over jointly.
+
+        Raises:
+            ValueError: for sums that cannot be taken, naming the plates or the tree width.
+        """
+        if plan.crossed or plan.is_too_large:
+            raise ValueError(plan.refusal(listed(map(repr, self.enumerated), 6)))
+        if not plan.is_ordered:
+            return self
+        plates = {self.trace.plate_to_symbol[name] for name in plan.unrolled}
+        unrolled = Unrolled.of(plates, self.sizes, self._plates_of_latents)
+        return replace(self, unrolled=unrolled, sizes=unrolled.all_sizes)
+
+    @property
+    def _plates_of_latents(self) -> dict[str, frozenset[str]]:
+        return {symbol: self.ordinals[name] for name, symbol in self.enumerated.items()}
 
     def only(self, names: Collection[str]) -> Factors:
         """Select the factors of some sites."""
@@ -190,16 +225,28 @@ class Factors:
         )
 
     def packed_terms(self) -> Terms:
+        """Factors by plate symbols, those of unrolled plates one by one."""
+        tree, seen = self._packed()
+        return tree if self.unrolled is None else self.unrolled.split(tree, seen)
+
+    def _packed(self) -> tuple[Terms, dict[int, Tensor]]:
+        """Factors by plate symbols, and which of their entries a mask leaves."""
         tree: Terms = OrderedDict()
+        seen = {}
         for name, term in self.terms.items():
-            tree.setdefault(self.ordinals[name], []).append(
-                packed.pack(term[...], self.symbols[name])
-            )
-        return tree
+            one = packed.pack(term[...], self.symbols[name])
+            tree.setdefault(self.ordinals[name], []).append(one)
+            node = self.trace.nodes[name]
+            if isinstance(node["mask"], Tensor) and node["is_observed"]:
+                seen[id(one)] = packed.pack(node["mask"][...], self.symbols[name])
+        return tree, seen
 
     def contract(self, tree: Terms, target_dims: set[str]) -> Tensor:
         """Sum out latents but ``target_dims`` and multiply out plates but ``target``; packed."""
-        ring = LogRing(cache={}, dim_to_size=self.sizes)
+        if not tree:
+            tree = OrderedDict({self.target: [packed.pack(torch.zeros(()), {})]})
+        kind = LogRing if self.unrolled is None else OrderedRing
+        ring = kind(cache={}, dim_to_size=self.sizes)  # type: ignore[no-untyped-call]
         return cast(
             Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
         )
@@ -277,6 +324,8 @@ class Factors:
 
     def marginals(self) -> dict[str, Tensor]:
         """Marginals P(latent = value | data), (R, plates..., num_values), by latent site."""
+        if self.unrolled is not None and self.unrolled.plates:
+            return self._joint_marginals(self.unrolled)
         tree, out = self.packed_terms(), {}
         for name, symbol in self.enumerated.items():
             out[name] = torch.softmax(
@@ -284,21 +333,61 @@ class Factors:
             )
         return out
 
+    def _joint_marginals(self, unrolled: Unrolled) -> dict[str, Tensor]:
+        """Marginals as derivatives of the log-marginal by a factor of every latent alone."""
+        tree, seen = self._packed()
+        own, out = {}, {}
+        with torch.enable_grad():
+            for name, symbol in self.enumerated.items():
+                dims = "".join(s for s in (*sorted(self.ordinals[name]), symbol) if s in self.sizes)
+                zeros = self.run.log_prior.new_zeros([self.sizes[s] for s in dims])
+                own[name] = with_dims(zeros.requires_grad_(), dims)
+                tree[self.ordinals[name]].append(own[name])
+            total = self.contract(unrolled.split(tree, seen), set()).sum()
+            grads = torch.autograd.grad(total, list(own.values()))
+        for (name, leaf), grad in zip(own.items(), grads, strict=True):
+            scoped = replace(self, target=self.ordinals[name])
+            out[name] = scoped.unpack(with_dims(grad, dims_of(leaf)), last=self.enumerated[name])
+        return out
+
     def draw(self) -> dict[str, Tensor]:
         """Draw the latents jointly, site by site given those before; support indices."""
         tree = OrderedDict((t, list(terms)) for t, terms in self.packed_terms().items())
-        remaining, out = dict(self.enumerated), {}
+        remaining, out = dict(self.enumerated), dict[str, Tensor]()
+        if self.unrolled is not None:
+            out = self._draw_unrolled(self.unrolled, tree)
         for name, symbol in self.enumerated.items():
+            if name in out:
+                continue
             scoped = replace(self, target=self.ordinals[name], enumerated=remaining)
-            logits = scoped._log_weights(tree, symbol)  # (plates..., C)
-            out[name] = torch.distributions.Categorical(logits=logits).sample()
-            chosen = scoped._packed_index(out[name])
-            for terms in tree.values():
-                for i, term in enumerate(terms):
-                    if symbol in term._pyro_dims:  # type: ignore[attr-defined]
-                        terms[i] = packed.gather(term, chosen, symbol)
+            out[name] = scoped._drawn(tree, symbol)
             remaining = {k: v for k, v in remaining.items() if v != symbol}
         return out
+
+    def _draw_unrolled(self, unrolled: Unrolled, tree: Terms) -> dict[str, Tensor]:
+        """Draw the latents of unrolled plates one by one."""
+        names = {symbol: name for name, symbol in self.enumerated.items()}
+        out: dict[str, Tensor] = {}
+        for (symbol, entry), alone in unrolled.symbols.items():
+            name, inside = names[symbol], unrolled.latents[symbol]
+            plates = sorted(self.ordinals[name], key=lambda s: self.trace.symbol_to_dim[s])
+            others = self.ordinals[name] - {*inside}
+            index = replace(self, target=others)._drawn(tree, alone)
+            at = dict(zip(inside, entry, strict=True))
+            whole = out.setdefault(name, index.new_zeros([self.sizes[s] for s in plates]))
+            whole[tuple(at.get(s, slice(None)) for s in plates)] = index
+        return out
+
+    def _drawn(self, tree: Terms, symbol: str) -> Tensor:
+        """Draw one latent, which the factors are given from then on; support indices."""
+        logits = self._log_weights(tree, symbol)  # (plates..., C)
+        index: Tensor = torch.distributions.Categorical(logits=logits).sample()
+        chosen = self._packed_index(index)
+        for terms in tree.values():
+            for i, term in enumerate(terms):
+                if symbol in dims_of(term):
+                    terms[i] = packed.gather(term, chosen, symbol)
+        return index
 
     def _log_weights(self, tree: Terms, symbol: str) -> Tensor:
         """Log-weight of each value of one latent, the others summed out, (R, plates..., C)."""
@@ -376,7 +465,7 @@ def factors_of(
             [
                 d
                 for d, s in symbols[name].items()
-                if s in (alone if name in prior.apart else target)
+                if s in target - alone and name not in prior.apart
             ],
         )
     sizes |= {enumerated[name]: sites[name].num_values or 1 for name in enumerated}

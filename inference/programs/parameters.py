@@ -18,6 +18,7 @@ from torch.distributions import biject_to, constraints, transform_to
 from inference.programs.global_state import stored_parameter
 
 NOISE = 0.5  # around the start, of a draw, on the unconstrained scale
+NEAR = 0.01  # the same, of a program that does not run farther from its start
 FAR = 20.0  # on the unconstrained scale of a bounded parameter: its bound, from where no step leads
 INSIDE = 5.0  # where a start on the bound is moved to
 
@@ -28,14 +29,19 @@ class Flat(TorchDistribution):
     Args:
         start: value at which the program starts the parameter.
         constraint: that its values satisfy.
+        noise: of a draw, in units of the unconstrained scale.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(
-        self, start: Tensor, constraint: constraints.Constraint, batch_shape: Any = ()
+        self,
+        start: Tensor,
+        constraint: constraints.Constraint,
+        batch_shape: Any = (),
+        noise: float = NOISE,
     ) -> None:
-        self.start, self.constraint = start, constraint
+        self.start, self.constraint, self.noise = start, constraint, noise
         super().__init__(torch.Size(batch_shape), start.shape, validate_args=False)
 
     @property
@@ -45,17 +51,17 @@ class Flat(TorchDistribution):
         return constraints.independent(self.constraint, dims) if dims else self.constraint
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Flat:
-        return Flat(self.start, self.constraint, batch_shape)
+        return Flat(self.start, self.constraint, batch_shape, self.noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
         return value.new_zeros(value.shape[: value.dim() - self.start.dim()])
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """A value near the start: noise of half a unit on the unconstrained scale."""
+        """A value near the start."""
         shape = torch.Size(sample_shape) + self.batch_shape
         transform = biject_to(self.support)
         free = transform.inv(self.start)
-        noise = NOISE * torch.randn(shape + free.shape, dtype=free.dtype, device=free.device)
+        noise = self.noise * torch.randn(shape + free.shape, dtype=free.dtype, device=free.device)
         return cast(Tensor, transform(free + noise))
 
 
@@ -67,10 +73,12 @@ class ParameterSites(Messenger):
 
     Args:
         replaced: filled with the values of parameters of networks, by the id of the network's own.
+        noise: of a draw, see :class:`Flat`.
     """
 
-    def __init__(self, replaced: dict[int, Tensor] | None = None) -> None:
+    def __init__(self, replaced: dict[int, Tensor] | None = None, noise: float = NOISE) -> None:
         super().__init__()
+        self.noise = noise
         self.values: dict[str, Tensor] = {}
         self.weights: dict[str, nn.Parameter] = {}
         self.replaced = replaced
@@ -83,7 +91,8 @@ class ParameterSites(Messenger):
         given = msg["args"][1] if len(msg["args"]) > 1 else None
         if isinstance(given, nn.Parameter):
             self.weights[name] = given
-        msg["fn"] = Flat(*_start(name, given, msg["kwargs"].get("constraint", constraints.real)))
+        start = _start(name, given, msg["kwargs"].get("constraint", constraints.real))
+        msg["fn"] = Flat(*start, noise=self.noise)
         msg["type"], msg["args"], msg["kwargs"], msg["infer"] = "sample", (), {}, {}
         msg["is_observed"], msg["cond_indep_stack"], msg["scale"], msg["mask"] = (
             False,

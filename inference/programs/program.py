@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -45,6 +46,7 @@ from inference.programs.elimination import (
 )
 from inference.programs.global_state import isolated, quiet
 from inference.programs.parameters import Flat
+from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
 from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
 from inference.programs.sites import (
     Site,
@@ -57,15 +59,21 @@ from inference.programs.sites import (
     unchanging_distributions,
     unread_imputations,
 )
+from inference.programs.tree_width import SumPlan
 from inference.programs.wrap import (
-    crossed_plates,
+    DIMS,
+    Prepared,
     first_run,
+    in_words,
     not_at_once,
     other_density,
     prepared,
 )
 from ppl_models.data.tables import checks_data, first_tensor, floating_dtype
+from ppl_models.parts.repr import listed
 
+MOST_DIMS = 64  # of a tensor that PyTorch compares or multiplies
+MOST_NAMED = 6  # latents in a sentence
 Params = dict[str, Tensor]
 T = TypeVar("T")
 
@@ -95,7 +103,9 @@ class Program:
             {"together": True} if self.is_own else {}
         )  # shared with other data of the program
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
+        self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
+        self._centre_nodes()
 
     def with_data(self, *args: Any) -> Program:
         """Program with other data (a chunk of rows), its sites as they are."""
@@ -103,8 +113,36 @@ class Program:
         new.__dict__.update(self.__dict__)
         new.args = args
         if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
-            new._chains = []
+            new._chains, new._plans = [], []
+            new._centre_nodes()
         return new
+
+    @property
+    def _nodes(self) -> NodeSites | None:
+        """Nodes of continuous latents of the rows that are integrated by quadrature."""
+        return getattr(self.model, "nodes", None)
+
+    @property
+    def integrated(self) -> tuple[str, ...]:
+        """Continuous latents of the rows that are integrated by quadrature, in program order."""
+        return () if self._nodes is None else tuple(self._nodes.quadrature.dims)
+
+    def _centre_nodes(self) -> None:
+        """Centre the nodes of every row at its posterior, where the rule has parameters for it."""
+        if self._nodes is None or self._nodes.quadrature.at is None:
+            return
+        like = floating_dtype(self.args)
+        at = {name: value.to(like) for name, value in self._nodes.quadrature.at.items()}
+        model = cast("Prepared", self.model)
+        self._use(model.centred({}))
+        for _ in range(MOST_MOVES):
+            centres, way = self._nodes.moved(self.latent_marginals(at))
+            self._use(model.centred(centres))
+            if way < SETTLED:
+                break
+
+    def _use(self, model: Callable[..., Any]) -> None:
+        self.model, self._enumerated_model, self._plans = model, enumerating(model), []
 
     def part(self, data: Any, nesting: int) -> Program:
         """Program on a part of its data, with room for plates, its steps run one by one."""
@@ -230,6 +268,8 @@ class Program:
     @property
     def chain(self) -> Chain | None:
         """Hidden-chain form of the program, None where it has none; found once."""
+        if self._nodes is not None:  # of a sequence, they stand in the way of a scan over its steps
+            return None
         if not self._chains:
             self._chains.append(find_chain(self))
         return self._chains[0]
@@ -313,29 +353,36 @@ class Program:
             )
         # shapes and supports were validated at the first look; what nobody asks for is drawn
         with isolated(), pyro.validation_enabled(False):
-            return poutine.trace(model).get_trace(*self.args)
+            try:
+                return poutine.trace(model).get_trace(*self.args)
+            except Exception as error:  # the program's own, whatever it is
+                if self.is_own or not enumerate_latents:
+                    raise
+                raise ValueError(not_at_once(self._latents_in_words, error)) from error
+
+    @property
+    def _latents_in_words(self) -> str:
+        return listed(map(repr, self.names("latent")), MOST_NAMED)
 
     def check_enumerable(self) -> None:
         """Refuse a program whose latents cannot be summed out, naming the first."""
         check_finite(self.sites)
         if self.is_own or "enumerated" in self._trial or not self.names("latent") or self.is_chain:
             return
-        latents = ", ".join(f"{name!r}" for name in self.names("latent"))
+        latents = self._latents_in_words
         with torch.no_grad(), quiet():
+            point = at(self.draw_prior(1, seed=0, local=True), 0)
+            trace = self._trace(point, enumerate_latents=True)
             try:
-                point = at(self.draw_prior(1, seed=0, local=True), 0)
-                trace = self._trace(point, enumerate_latents=True)
                 with self._unchecked():
                     for site in self.sites:
                         node = trace.nodes[site.name]
-                        node["fn"].log_prob(node["value"])
+                        if node["fn"].log_prob(node["value"]).dim() > MOST_DIMS:
+                            raise RuntimeError(DIMS)
             except Exception as error:  # the program's own, whatever it is
                 raise ValueError(not_at_once(latents, error)) from error
             factors = self._eliminated(point)
-            try:
-                factors.log_total()
-            except NotImplementedError as error:
-                raise ValueError(crossed_plates(latents, error)) from error
+            factors.log_total()
             deaf = self._deaf_site(point, factors)
         if deaf is not None:
             raise ValueError(other_density(deaf, self.site(deaf).line, latents))
@@ -547,7 +594,12 @@ class Program:
             if name not in run.log_probs:
                 run.trace.remove_node(name)
         restarts = None if self._num_restarts(params) is None else RESTARTS
-        return factors_of(run, self.latent_prior, restarts, self._by_name)
+        factors = factors_of(run, self.latent_prior, restarts, self._by_name)
+        if self.is_own:
+            return factors
+        if not self._plans and unread is None and names is None:
+            self._plans.append(factors.plan())
+        return factors.planned(self._plans[0]) if self._plans else factors
 
     # ---------------------------------------------------------------- marginals and posteriors
 
@@ -629,8 +681,10 @@ class Program:
     def latent_means(self, params: Params) -> dict[str, Tensor]:
         r"""Posterior mean of every latent, (N, \*event); probabilities of a categorical one."""
         marginals = self.latent_marginals(params)
-        out = {}
+        out = {name: mean for name, (mean, _) in self.integrated_moments(params).items()}
         for name, values in self.latent_values(params).items():
+            if name in out:
+                continue
             is_vector = values.dim() > 1
             weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
             mean = marginals[name] @ weights.to(marginals[name].dtype)
@@ -643,6 +697,40 @@ class Program:
         return {
             name: values[marginals[name].argmax(-1)]
             for name, values in self.latent_values(params).items()
+            if name not in self.integrated
+        }
+
+    def integrated_moments(self, params: Params) -> dict[str, tuple[Tensor, Tensor]]:
+        r"""Posterior mean and standard deviation of continuous latents of rows, ([R], N, \*event).
+
+        The derivative of :math:`\log \int e^{t u} p(x, u) \, du` by t at nought is the mean of u;
+        with :math:`(u - E u)^2` in its place it is the variance.
+        """
+        if self._nodes is None:
+            return {}
+        restarts = self._num_restarts(params)
+        if restarts is not None:
+            each = [self.integrated_moments(at(params, r)) for r in range(restarts)]
+            return {
+                name: (stacked([m[name][0] for m in each]), stacked([m[name][1] for m in each]))
+                for name in self.integrated
+            }
+        with torch.no_grad():
+            factors = self._eliminated(params)
+        values = {name: value.detach() for name, value in self._nodes.values.items()}
+        means = _expected_values(factors, values)
+        apart = {}
+        for name, value in values.items():
+            mean = means[name].reshape(means[name].shape[:-1] + value.shape[-1:])
+            apart[name] = (value - mean).square()
+        squares = _expected_values(factors, apart)
+        shapes = self._nodes.shapes
+        return {
+            name: (
+                means[name].reshape(shapes[name][1]),
+                squares[name].clamp(min=0).sqrt().reshape(shapes[name][1]),
+            )
+            for name in self.integrated
         }
 
     # ---------------------------------------------------------------- rows as a finite mixture
@@ -722,7 +810,7 @@ class Program:
         ]
         draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
-        with isolated(seed):
+        with isolated(seed), nullcontext() if self.is_own else in_words(self.model):
             for _ in range(num_draws):
                 trace = poutine.trace(shortest.model).get_trace(*shortest.args)
                 for name, values in draws.items():
@@ -747,6 +835,7 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
             for name, value in params.items()
         }
     ready = prepared(model, floating_dtype([args, params]))
+    ready = getattr(ready, "drawing", ready)
     with isolated(seed), torch.no_grad():
         ready, trace, lines = first_run(ready, args, params)
     above = set() if checks_data(model) else latents_before(sites_of(trace, lines, args)[0], params)
@@ -760,6 +849,21 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
         with isolated(seed), torch.no_grad():
             _, trace, _ = first_run(ready, args, params | program.latents_above(params))
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
+
+
+def _expected_values(factors: Factors, values: Params) -> Params:
+    """Posterior means (*rows, d) of values (*batch, d) that continuous latents have."""
+    tilts = {
+        name: value.new_zeros(factors.trace.nodes[name]["fn"].batch_shape + value.shape[-1:])
+        for name, value in values.items()
+    }
+    with torch.enable_grad():
+        terms = dict(factors.terms)
+        for name, tilt in tilts.items():
+            terms[name] = terms[name] + (tilt.requires_grad_() * values[name]).sum(-1)
+        total = replace(factors, terms=terms).log_rows().sum()
+        means = torch.autograd.grad(total, list(tilts.values()))
+    return dict(zip(tilts, means, strict=True))
 
 
 def _total(log_probs: Iterable[Tensor], restarts: int | None) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from inference.programs.global_state import in_dtype, whole_plates
-from inference.programs.parameters import ParameterSites
+from inference.programs.parameters import NEAR, NOISE, ParameterSites
+from inference.programs.quadrature import Centres, NodeSites, quadrature_of
 from ppl_models.data.tables import checks_data, floating_dtype
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
@@ -33,6 +35,7 @@ CHOICES = (
     "can be converted to an index",
     "Index tensor must have",  # of gather, which does not broadcast
 )
+DIMS = "up to 64 dims"
 SHAPES = ("shape", "size of tensor", "broadcast", "dimension", "expand")
 TRAINING = {  # layers whose density of a row changes from run to run while they train
     "dropout": "dropout",
@@ -213,29 +216,53 @@ class Prepared:
         model: the user's program; widen: whether constants of another dtype in its matrix products
             are converted.
         dtype: None for that of the data it is called with, double precision where they hold none.
+        noise: of draws of parameters without a prior.
     """
 
     def __init__(
-        self, model: Callable[..., Any], dtype: torch.dtype | None = None, widen: bool = False
+        self,
+        model: Callable[..., Any],
+        dtype: torch.dtype | None = None,
+        widen: bool = False,
+        noise: float = NOISE,
     ) -> None:
-        self.model, self.dtype, self.widen = model, dtype, widen
+        self.model, self.dtype, self.widen, self.noise = model, dtype, widen, noise
+        self.has_starts = False  # whether a run met a parameter without a prior
         self.weights: dict[str, nn.Parameter] = {}  # of networks, by the name of their site
         self.drawn: dict[str, tuple[int, int]] = {}  # plates that draw rows: how many, of how many
+        quadrature = quadrature_of(model)
+        self.nodes = None if quadrature is None else NodeSites(quadrature)
+
+    def centred(self, centres: Centres) -> Prepared:
+        """The program with the nodes of its continuous latents at centres of every row."""
+        new = copy.copy(self)
+        new.nodes = None if self.nodes is None else NodeSites(self.nodes.quadrature, centres)
+        return new
+
+    @property
+    def drawing(self) -> Prepared:
+        """The program with continuous latents of rows as they are written, to draw from."""
+        new = copy.copy(self)
+        new.nodes = None
+        return new
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
         replaced: dict[int, Tensor] = {}
-        sites = ParameterSites(replaced)
+        sites = ParameterSites(replaced, self.noise)
         with (
             in_dtype(dtype),
             _MissingEntries(),
             sites,
             _JointBits(),
             whole_plates(self.drawn),
+            self.nodes or nullcontext(),
             _Widening(replaced) if self.widen else nullcontext(),
         ):
-            out = self.model(*args)
-        self.weights = sites.weights
+            try:
+                out = self.model(*args)
+            finally:
+                self.weights, self.has_starts = sites.weights, bool(sites.values)
         return out
 
 
@@ -283,8 +310,9 @@ def _place(line: int, file: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of an error, without the shapes that Pyro lists below."""
-    return str(error).partition("\n")[0].rstrip(". :")
+    """Error in one line, without the values and shapes that Pyro lists below."""
+    said = re.split(r"(?<=invalid values)|\n\s*(?:Trace Shapes|Try )", str(error))[0]
+    return re.sub(r"\s*\n\s*", ", ", said.strip()).rstrip(". :")
 
 
 def line_of_error(error: BaseException) -> str:
@@ -312,6 +340,11 @@ def not_at_once(latents: str, error: BaseException) -> str:
             f"{place}: choose by them with a[z], Vindex(a)[..., z] or torch.where, not with if,"
             " while, int(), .item() or gather"
         )
+    elif DIMS in str(error):
+        remedy = (
+            "Every latent outside plates takes a dim of its own, of which PyTorch has 64: put alike"
+            " latents in a plate, and a chain in for t in pyro.markov(...):"
+        )
     elif "enumerate_support" in str(error):
         remedy = (
             "Which values one of them has depends on another: give it one set of values, such as a"
@@ -324,19 +357,6 @@ def not_at_once(latents: str, error: BaseException) -> str:
     return (
         f"the program runs, but not with all values of {latents} at once, at "
         f"{line_of_error(error)}: {first_line(error)}. {remedy}"
-    )
-
-
-def crossed_plates(latents: str, error: BaseException) -> str:
-    """Why the latents of a program cannot be summed out one after the other.
-
-    Args:
-        latents: their names; error: what the sum raised.
-    """
-    return (
-        f"the sums over {latents} cannot be told apart, since data in two crossed plates depend on "
-        f"latents in each of them ({first_line(error)}): make one of the plates a loop (for i in "
-        "pyro.plate(...)), whose latents are few, or take an engine that draws the latents"
     )
 
 
@@ -359,6 +379,8 @@ def other_density(site: str, line: str, latents: str) -> str:
 
 def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
     """Wrap a user's program to run; a model that checks its data stays as it is."""
+    if isinstance(model, Prepared) and model.nodes is not None and model.nodes.centres:
+        return model.centred({})  # those of other rows
     return model if checks_data(model) or isinstance(model, Prepared) else Prepared(model, dtype)
 
 
@@ -385,26 +407,54 @@ def first_run(
         try:
             with nullcontext() if model.widen else watching:
                 first_trace = trace(model)
-        except (RuntimeError, ValueError) as error:
-            if not watching.found:
-                raise ValueError(_in_words(error)) from error
-        else:
-            if not watching.found:
-                return model, first_trace, lines.of
-        model = Prepared(model.model, model.dtype, widen=True)
-        try:
-            first_trace = trace(model)
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(_in_words(error)) from error
-        _refuse_fixed_weights(first_trace, model.weights)
+        except Exception as error:  # the program's own, whatever it is
+            if watching.found:
+                model = replaced(model, widen=True)
+            elif model.has_starts and model.noise != NEAR:
+                model = replaced(model, noise=NEAR)
+            else:
+                raise ValueError(_in_words(error, model.drawn)) from error
+            return first_run(model, args, fixed)
+        if watching.found:
+            return first_run(replaced(model, widen=True), args, fixed)
+        if model.widen:
+            _refuse_fixed_weights(first_trace, model.weights)
         return model, first_trace, lines.of
 
 
-def _in_words(error: Exception) -> str:
-    """Message of a program's exception, with its line, without the shapes that Pyro lists."""
-    if isinstance(error, ValueError) and "to satisfy the constraint" not in str(error):
+def replaced(model: Prepared, widen: bool = False, noise: float | None = None) -> Prepared:
+    """The program with numbers of a narrower dtype widened, or with other noise of its draws."""
+    noise = model.noise if noise is None else noise
+    return Prepared(model.model, model.dtype, model.widen or widen, noise)
+
+
+@contextlib.contextmanager
+def in_words(model: Any) -> Iterator[None]:
+    """Run a program whose exceptions are told in one sentence, with the line they came from."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(_in_words(error, getattr(model, "drawn", {}))) from error
+
+
+def _in_words(error: Exception, drawn: Mapping[str, tuple[int, int]]) -> str:
+    """Message of a program's exception in one line, with its place and a remedy.
+
+    Args:
+        error: what the program raised; drawn: plates that would draw some of their rows.
+    """
+    if isinstance(error, ValueError) and not _is_of_library(error):
         return re.split(r"\n\s*Trace Shapes:", str(error))[0].rstrip()
     remedy = ""
+    numbers = set(re.findall(r"\d+", first_line(error)))
+    for plate, (few, size) in drawn.items():
+        if not {str(few), str(size)} <= numbers:
+            continue
+        remedy = (
+            f". The plate {plate!r} would draw {few:,} of its {size:,} rows at every run"
+            " (subsample_size), and a fit takes all of them: index what stands in it by the"
+            " plate, data[i] in with pyro.plate(...) as i:, or leave out subsample_size"
+        )
     if isinstance(error, ValueError) and "nan" in str(error):
         remedy = (
             ": a covariate that is missing must be filled in before the fit, or given a"
@@ -415,7 +465,16 @@ def _in_words(error: Exception) -> str:
             "; its constants have more digits than its data, so convert one to the dtype of the"
             " other"
         )
-    return f"the program at {line_of_error(error)}: {first_line(error)}{remedy}"
+    kind = "" if isinstance(error, RuntimeError | ValueError) else f"{type(error).__name__} "
+    return f"the program at {line_of_error(error)}: {kind}{first_line(error)}{remedy}"
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Tell whether Pyro or PyTorch raised an error, and not the user's own code or this library."""
+    at, file = error.__traceback__, ""
+    while at is not None:
+        file, at = at.tb_frame.f_code.co_filename, at.tb_next
+    return file.startswith(LIBRARIES[:2])
 
 
 def _refuse_fixed_weights(trace: Any, weights: dict[str, nn.Parameter]) -> None:

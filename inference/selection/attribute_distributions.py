@@ -58,7 +58,7 @@ from ppl_models.descriptions.profile_table import Saturated, TableRoot
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14
@@ -169,7 +169,7 @@ def compare_roots(
     roots: Sequence[AttributeDistribution] | Mapping[str, AttributeDistribution] | None = None,
     num_replicates: int = 99,
     num_folds: int = 0,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> RootComparison:
     """Compare distributions of the attributes: refit each, and test nested ones.
@@ -191,6 +191,7 @@ def compare_roots(
             attributes, fewer than two distributions, more than fourteen attributes, or numbers out
             of range.
     """
+    seed = as_seed("compare_roots", seed)
     structure = attribute_model(fit, "compare_roots", point=True)
     size = structure.layers[0].num_parents
     if size > MAX_ATTRIBUTES:

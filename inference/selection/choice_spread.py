@@ -14,7 +14,7 @@ from inference.fitting.result import Fit
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_number, check_size
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 
@@ -93,7 +93,7 @@ def repeat_choice(
     resample: bool = False,
     threshold: float | None = None,
     criterion: Criterion = _default,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> ChoiceSpread:
     """Repeat the choice of a number of components, to see the share of each.
 
@@ -115,6 +115,7 @@ def repeat_choice(
     Raises:
         ValueError: for fewer than two repetitions, or as the functions it calls.
     """
+    seed = as_seed("repeat_choice", seed)
     check_size("repeat_choice", "num_seeds", num_seeds, least=2)
     check_flag("repeat_choice", "resample", resample)
     table, sizes = np.asarray(data), [int(k) for k in grid]  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
 from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import counted, shown_settings
-from ppl_models.parts.validation import check_number, check_size, plain_fields
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size, plain_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -590,7 +590,7 @@ def select_dimension(
     criterion: str | Criterion | None = None,
     method: Method | None = None,
     num_restarts: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> Selection:
     """Choose the number of latents.
@@ -627,6 +627,7 @@ def select_dimension(
         ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an
             unknown criterion, a grid beyond the rank of the data; before any fit.
     """
+    seed = as_seed("select_dimension", seed)
     sizes = tuple(sorted(grid))
     if not sizes or len(set(sizes)) < len(sizes):
         raise ValueError(f"select_dimension: grid must hold distinct sizes, got {list(grid)!r}")

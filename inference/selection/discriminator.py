@@ -51,7 +51,14 @@ from torch import Tensor
 
 from ppl_models.data.tables import as_table
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_kind, check_number, check_size, plain_fields
+from ppl_models.parts.validation import (
+    Seed,
+    as_seed,
+    check_kind,
+    check_number,
+    check_size,
+    plain_fields,
+)
 
 LARGEST_SCORE = 15.0  # of a log-ratio, in size
 COPIES = 5  # shuffled copies of each held-out fold
@@ -343,7 +350,7 @@ class TotalCorrelation:
 
 
 def total_correlation(
-    variates: Sequence[Any] | Any, discriminator: Discriminator | None = None, seed: int = 0
+    variates: Sequence[Any] | Any, discriminator: Discriminator | None = None, seed: Seed = 0
 ) -> TotalCorrelation:
     """Bound the total correlation of the rows from below.
 
@@ -358,9 +365,9 @@ def total_correlation(
     Raises:
         ValueError: for fewer than two variates, incomplete rows, or too few of them.
     """
+    seed = as_seed("total_correlation", seed)
     owner = "total_correlation"
     parts = as_variates(owner, variates)
-    check_size(owner, "seed", seed, 0)
     if discriminator is not None:
         check_kind(owner, "discriminator", discriminator, Discriminator, "a Discriminator()")
     counted = _plug_in(parts)
@@ -467,7 +474,7 @@ def conditional_independence(
     responsibilities: Tensor | np.ndarray,
     discriminator: Discriminator | None = None,
     level: float = 0.95,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> tuple[ComponentDependence, ...]:
     """Test each component of a fit for dependence among its variates.
 
@@ -483,6 +490,7 @@ def conditional_independence(
         ValueError: for responsibilities that do not fit the rows or sum to one, incomplete rows, or
             settings out of range.
     """
+    seed = as_seed("conditional_independence", seed)
     owner = "conditional_independence"
     parts = as_variates(owner, variates)
     chances = torch.as_tensor(responsibilities).double()
@@ -494,7 +502,6 @@ def conditional_independence(
     if not bool((chances >= 0).all() and ((chances.sum(1) - 1).abs() < 1e-4).all()):
         raise ValueError(f"{owner}: responsibilities must be chances that sum to 1 over components")
     check_number(owner, "level", level, "lie in (0, 1)", above=0, below=1)
-    check_size(owner, "seed", seed, 0)
     settings = Discriminator() if discriminator is None else discriminator
     check_kind(owner, "discriminator", settings, Discriminator, "a Discriminator()")
     drawn = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(seed)).squeeze(1)

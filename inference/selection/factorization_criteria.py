@@ -25,7 +25,7 @@ from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.growing import grow_again
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 
 def fit_grid(
@@ -33,7 +33,7 @@ def fit_grid(
     data: Any,
     grid: object,
     num_restarts: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> dict[int, Fit]:
     """One fit for each number of components, by the family's recommended engine.
@@ -53,6 +53,7 @@ def fit_grid(
         ValueError: for an empty grid or one with repetitions, or a model that refuses the data,
             before any fit.
     """
+    seed = as_seed("fit_grid", seed)
     sizes = [int(k) for k in grid]  # type: ignore[attr-defined]
     if not sizes or len(set(sizes)) != len(sizes):
         raise ValueError(f"fit_grid: grid must hold different numbers of components, got {sizes}")
@@ -114,7 +115,7 @@ class ParallelAnalysis:
 
 
 def parallel_analysis(
-    data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: int = 0
+    data: Any, num_permutations: int = 20, quantile: float = 0.95, seed: Seed = 0
 ) -> ParallelAnalysis:
     """Return Horn's parallel analysis (1965, doi:10.1007/BF02289447), by permuted columns.
 
@@ -130,6 +131,7 @@ def parallel_analysis(
         ValueError: for missing or infinite entries, fewer than three rows, constant columns of
             continuous data, or settings out of range.
     """
+    seed = as_seed("parallel_analysis", seed)
     x = np.asarray(data, float)
     if x.ndim != 2 or len(x) < 3 or not np.isfinite(x).all():
         raise ValueError(

@@ -47,7 +47,7 @@ from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
 LEVEL = 0.05
@@ -140,7 +140,7 @@ def likelihood_ratio_test(
     data: Any,
     num_replicates: int = 99,
     stop_after: int = 10,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     refit: Callable[[Any, Any], Fit] | None = None,
 ) -> RatioTest:
@@ -162,6 +162,7 @@ def likelihood_ratio_test(
         ValueError: for numbers out of range, posterior draws, a log-likelihood that is not known,
             or a program that cannot draw data like these.
     """
+    seed = as_seed("likelihood_ratio_test", seed)
     check_size("likelihood_ratio_test", "num_replicates", num_replicates)
     check_size("likelihood_ratio_test", "stop_after", stop_after)
     for name, fit_k in (("small", small), ("large", large)):

@@ -20,7 +20,7 @@ from inference.fitting.fit import fit
 from inference.inspection.noisy_or import filter_latents, recovery
 from inference.programs.program import Params
 from inference.studies.run import run_jobs
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def overparameterization(
     method: Method | None = None,
     num_restarts: int = 20,
     held_out: Tensor | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     folder: str | Path | None = None,
     workers: int = 1,
     scheduler: Any = None,
@@ -117,6 +117,7 @@ def overparameterization(
     Raises:
         ValueError: for no sizes, fewer than two starts, or a fit that failed.
     """
+    seed = as_seed("overparameterization", seed)
     if not sizes:
         raise ValueError(
             "overparameterization: at least one number of latents was expected, got none"

@@ -28,7 +28,7 @@ from inference.fitting.result import Fit
 from inference.metrics import match_components
 from inference.programs.global_state import quiet
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 # cosine error: one minus the similarity of 0.85 from which signatures are held to be the same
 RETURNS = 0.15
@@ -87,7 +87,7 @@ class Reproducibility:
 
 
 def reproducibility(
-    fits: Mapping[int, Fit], data: Any, num_pairs: int = 5, num_restarts: int = 4, seed: int = 0
+    fits: Mapping[int, Fit], data: Any, num_pairs: int = 5, num_restarts: int = 4, seed: Seed = 0
 ) -> Reproducibility:
     """Fit halves of the rows anew and match their signatures to those of the whole.
 
@@ -107,6 +107,7 @@ def reproducibility(
         ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows
             for every K, or numbers below 1.
     """
+    seed = as_seed("reproducibility", seed)
     for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
         check_size("reproducibility", name, value)
     if not isinstance(fits, Mapping) or not fits:

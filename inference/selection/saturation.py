@@ -38,7 +38,7 @@ from inference.structures.classifiers.train import on_rows
 from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.networks import rows_of
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size, is_integer
+from ppl_models.parts.validation import Seed, as_seed, check_number, is_integer
 
 
 @shows_briefly
@@ -175,7 +175,7 @@ def saturation(
     num_restarts: int | None = None,
     held_out: float = 0.2,
     bound: bool | Discriminator = True,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> Saturation:
     """Choose the number of components of independent classifiers.
@@ -195,6 +195,7 @@ def saturation(
         ValueError: for numbers below 2 or repeated, another kind of model, a share outside (0, 1),
             or missing entries where a bound is asked for; before any fit.
     """
+    seed = as_seed("saturation", seed)
     owner = "saturation"
     sizes = sorted(grid)
     if not sizes or len(set(sizes)) < len(sizes) or not all(is_integer(size, 2) for size in sizes):
@@ -203,7 +204,6 @@ def saturation(
             f" fit), got {list(grid)!r}"
         )
     check_number(owner, "held_out", held_out, "lie in (0, 1)", above=0, below=1)
-    check_size(owner, "seed", seed, 0)
     if not isinstance(bound, bool | Discriminator):
         raise ValueError(f"{owner}: bound must be True, False or a Discriminator(), got {bound!r}")
     models = {size: family(size) for size in sizes}

@@ -17,6 +17,7 @@ from inference.selection.saturation import Saturation, saturation
 from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.registry import structure_of
+from ppl_models.parts.validation import Seed, as_seed
 
 EXAMPLE = 2  # size of the model by which a kind is recognised where no grid is given
 
@@ -29,7 +30,7 @@ def select(
     criterion: str | Criterion | None = None,
     num_restarts: int | None = None,
     method: Method | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     **settings: Any,
 ) -> HowMany | Selection | Saturation:
@@ -64,6 +65,7 @@ def select(
         ValueError: for an unknown criterion, settings or no grid where a criterion needs one; or as
             the function that answers.
     """
+    seed = as_seed("select", seed)
     if is_dataclass(model) and not isinstance(model, type):
         model = model_of_data(model, data)
     shared: dict[str, Any] = {"method": method, "seed": seed, "progress": progress}

@@ -39,7 +39,7 @@ from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.penalties import Penalty
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 
 def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> float:
@@ -177,7 +177,7 @@ def penalty_path(
     method: Method | None = None,
     gamma: float = 1.0,
     num_restarts: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     warm: bool = False,
 ) -> Path:
     """Fit a model under every penalty of a grid and choose one by EBIC of the polished fits.
@@ -201,6 +201,7 @@ def penalty_path(
     Raises:
         ValueError: for an empty grid, an entry that is no penalty, or a model without a penalty.
     """
+    seed = as_seed("penalty_path", seed)
     if not penalties:
         raise ValueError("penalty_path: penalties must hold at least one penalty, got none")
     if not hasattr(model, "penalty") or not hasattr(model, "restricted"):

@@ -6,6 +6,7 @@ import collections
 import csv
 import io
 import itertools
+import math
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from ppl_models.data.frames import LONG, from_long, is_long, misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, installed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "null", "NULL"}
 )  # as pandas reads them
+TRUTHS = {"TRUE": 1.0, "True": 1.0, "true": 1.0, "FALSE": 0.0, "False": 0.0, "false": 0.0}
 MOST_NAMED = 12
 FEWEST_NAMED = 3  # rows that different texts can name
 CATEGORICAL = "categorical"  # of the command line
@@ -80,7 +82,8 @@ def read_table(
 
     - ``.csv``, ``.tsv``: UTF-8, separated by commas or tabs. The first line holds the column names;
       a first line of numbers only is taken as data, and columns are then named "0", "1", ...,
-      unless it counts its three or more columns from 0 or from 1, which is a line of names. An
+      unless it counts its three or more columns from 0 or from 1, or follows an empty entry over
+      names or numbers of rows, which is a line of names. An
       apostrophe that keeps a spreadsheet from taking a text for a formula, as in ``'=a`` or
       ``'-a``, is no part of the text. Empty entries, NA, N/A, n/a, NaN, None and null are missing.
     - ``.parquet``, ``.arrow``, ``.feather``, a folder of parquet files: numbers and booleans; nulls
@@ -202,7 +205,8 @@ def read_frame(
 
     Rows are named by the column ``id``, or by the first column where it has no name in the file (as
     R's ``write.csv`` and ``write.table``, and pandas' ``to_csv``, write row names) or holds texts
-    that are all different. Columns of entries that are no numbers are texts, None where missing.
+    that are all different. Columns of entries that are no numbers are texts, None where missing;
+    of TRUE and FALSE alone they are 1 and 0.
 
     Args:
         path: a file as :func:`read_table` takes it, or a ``.txt`` file separated by tabs, commas,
@@ -292,8 +296,6 @@ class _Named:
         long: Sequence[str] | None = None,
     ) -> _Named:
         """Open a file; a large one without its entries, where names are all that is asked."""
-        import pyarrow as pa
-
         file, _ = _split_key(str(path))
         if long is not None:
             return cls._of_answers(cls.of(path, transpose), long)
@@ -323,6 +325,8 @@ class _Named:
             names[0] = "row" if "row" not in names else "row_name"
         columns = dict(zip(names, found.columns, strict=False))
         if transpose:
+            import pyarrow as pa
+
             labels = [_text(entry) or "" for entry in found.column(0).to_pylist()]
             rows = zip(*(column.to_pylist() for column in found.columns[1:]), strict=True)
             cells = [
@@ -372,6 +376,9 @@ class _Named:
             try:
                 return _numbers(self.file, name, column, self.begin)
             except EntryError:
+                held = self.entries(name)
+                if all(entry is None or entry in TRUTHS for entry in held):
+                    return np.array([TRUTHS.get(entry or "", math.nan) for entry in held])
                 if numbers:
                     raise
         entries = self.entries(name)
@@ -707,8 +714,9 @@ def _read_lines(
     Returns:
         The table; row names, if any; and the number of lines of names, 0 or 1.
     """
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
 
     text = _text_of(file)
     separator = separator_of(file, text)
@@ -747,12 +755,27 @@ def _read_lines(
                     )
             table, line, labels = table.remove_column(0), line[1:], tuple(firsts)
             labels = None if counts else labels
-    head = _header(line, is_named)
+    head = _header(line, is_named or (labels is None and _numbers_columns(line, table)))
     if head is not None:
         table = table.slice(1).rename_columns(list(head))
     else:
         table = table.rename_columns(places[: len(line)])
     return table, labels, int(head is not None)
+
+
+def _numbers_columns(line: list[str], table: pa.Table) -> bool:
+    """Tell whether the first line is the numbers of columns, after row names under no name.
+
+    As pandas writes a frame whose columns have no names: the first line is ``,0,1,2``, and below
+    its empty entry rows are counted or named.
+    """
+    names = [name.strip() for name in line]
+    if len(names) < 2 or names[0] or not all(name.isdecimal() for name in names[1:]):
+        return False
+    firsts = [entry.strip() for entry in table.column(0).to_pylist()[1:]]
+    counts = any(firsts == [str(j + start) for j in range(len(firsts))] for start in (0, 1))
+    is_named = not any(first in MISSING or is_number(first) for first in firsts)
+    return bool(firsts) and len({*names}) == len(names) and (counts or is_named)
 
 
 def _float(entry: str) -> float:
@@ -883,7 +906,8 @@ def _arrow_table(file: Path) -> pa.Table:
                 PARQUET_MAGIC if is_parquet else ARROW_MAGIC
             ):
                 raise _other_kind(file, "parquet" if is_parquet else "a file of Arrow")
-    import pyarrow as pa
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
 
     try:
         if is_parquet and file.is_file():

@@ -18,8 +18,11 @@ PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 PERCENTAGE = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+)\s*%")
 WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ]\d{3})+),\d+|[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 DAY, MONTH, CLOCK = "(?:0?[1-9]|[12]\\d|3[01])", "(?:0?[1-9]|1[0-2])", "(?:[T ]+\\d{1,2}:\\d{2}.*)?"
+NAMED_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 DATE = re.compile(
     rf"[12]\d{{3}}[-/.]{MONTH}[-/.]{DAY}{CLOCK}"
+    rf"|(?i:{DAY}[- .]+{NAMED_MONTH}[- ,]+(?:\d\d)?\d\d{CLOCK})"
+    rf"|(?i:{NAMED_MONTH}[- ]{DAY},? \d{{4}}{CLOCK})"
     rf"|{DAY}[-/.]{DAY}[-/.](?:[12]\d{{3}}|(?<=\d\d.)\d\d){CLOCK}"
 )
 MISREAD = (
@@ -291,6 +294,20 @@ def _as_pandas(data: Any) -> Any:
             " collect() or compute() first"
         )
     return frame.to_pandas() if isinstance(frame, nw.DataFrame) else data
+
+
+def as_given(data: Any, table: Any) -> Any:
+    """Convert a pandas frame to the library whose frame ``data`` are; for all others as it is."""
+    if type(data).__module__.partition(".")[0] in OWN or not hasattr(type(data), "columns"):
+        return table
+    import narwhals.stable.v1 as nw
+
+    frame = nw.from_native(data, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not is_frame(table):
+        return table
+    columns = {str(name): table[name].to_numpy() for name in table.columns}
+    library = nw.get_native_namespace(frame)
+    return nw.from_dict(columns, native_namespace=library).to_native()
 
 
 def _refuse_copies(names: Any) -> None:

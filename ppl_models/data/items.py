@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +55,9 @@ ORDERED: dict[str, Response] = {
 FAMILIES = RESPONSES | {CATEGORIES: Categorical.from_frame}
 EVERY = FAMILIES | ORDERED
 COUNTING = "numbers that count the rows, taken for measurements"
+# names of columns that name rows, where these hold a different whole number in each
+ID = re.compile(r"(.*[^a-z])?(id|nr|no|number)|(case|subj|subject|person|pat|resp)_?id", re.I)
+LEAST_IDS = 30  # rows
 LEVELS = "ordered levels"  # the kind that has no link
 READ: dict[str, Response] = FAMILIES | {LEVELS: Ordinal.from_frame}  # by kind_of_column
 KINDS: dict[type[ResponseFamily], str] = {
@@ -100,6 +104,16 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
 
     Warns:
         CodesWarning: naming the columns that may be something else, and how to say so.
+
+    Example:
+        >>> import pandas as pd
+        >>> from ppl_models import Normal, items_of
+        >>> columns = {"smokes": [0, 1, 1], "visits": [0, 7, 2], "age": [31.5, 40.2, 28.9]}
+        >>> frame = pd.DataFrame(columns)
+        >>> items_of(frame)
+        Blocks(parts=((Bernoulli(), 1), (Poisson(), 1), (Normal(), 1)))
+        >>> items_of(frame, {"visits": Normal()})
+        Blocks(parts=((Bernoulli(), 1), (Normal(), 2)))
     """
     frame = as_frame(frame)
     if is_sparse(frame) and not responses:
@@ -190,9 +204,12 @@ def _check_column(column: pd.Series, response: Response) -> None:
     most = max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(column) // 2))
     if not isinstance(response, ResponseFamily) and column.nunique() > most:
         values = column.dropna().unique()
-        many = (
-            f"{len(values):,} different texts, too many for categories: leave the column out, or"
-            " name the rows by it (--id, or the index of the frame)"
+        twice = column[column.duplicated() & column.notna()]
+        many = f"{len(values):,} different texts, too many for categories" + (
+            f", and {str(twice.iloc[0])!r} more than once, so that it names no rows: leave the"
+            " column out"
+            if len(twice)
+            else ": leave the column out, or name the rows by it (--id, or the index of the frame)"
         )
         raise ValueError(f"column {name!r} holds {misread_numbers(values) or many}")
 
@@ -224,6 +241,16 @@ def kind_of_column(column: Any, holds_codes: bool = False) -> tuple[str, str]:
             return "poisson", ""
         if len(seen) >= FEW_ENTRIES and _counts(values):
             return "normal", COUNTING
+        if len(values) >= LEAST_IDS and len(np.unique(values)) == len(values) == len(seen):
+            name = str(column.name)
+            if ID.fullmatch(name):
+                raise ValueError(
+                    f"column {name!r} holds a different whole number in each row: leave it out,"
+                    f" name the rows by it (--id {name}, or the index of the frame), or say that it"
+                    f" is a measurement (--response {name}=normal, or the items"
+                    f" items_of(data, {{{name!r}: Normal()}}))"
+                )
+            return "normal", "a different whole number in each row, taken for measurements"
     if len(codes) < 3 or codes[0] < 0 or codes[-1] > LARGEST_CODE or len(seen) < FEW_ENTRIES:
         return "normal", ""
     if holds_codes and codes[0] > 0:
@@ -325,7 +352,20 @@ class ByColumn(ResponseFamily):
         raise ValueError("the families of the columns are read off data, and there are none yet")
 
 
-class OpenItems:
+class OpenModel:
+    """Models that leave sizes to the data, which :func:`inference.fit` and all that fit read."""
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Tell whether a size is still to be read off data."""
+        raise NotImplementedError
+
+    def for_data(self, data: Any) -> Self:
+        """Model with what it leaves open read off the data; itself where nothing is open."""
+        raise NotImplementedError
+
+
+class OpenItems(OpenModel):
     """Models whose number of items, and families of items, may be left to the data.
 
     A model is open while ``num_items`` is None. :func:`inference.fit` and all that fit complete it

@@ -27,7 +27,7 @@ from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, Respon
 from ppl_models.parts.validation import is_integer
 
 EXACT = 2**53  # whole numbers up to this size are numbers in double precision
-MISSING_CODES = (-9, -99, -999, -9999, 99, 999, 9999)  # of questionnaires, for a missing answer
+MISSING_CODES = (-9, -99, -999, -9999, 9, 99, 999, 9999)  # of questionnaires, for a missing answer
 FEW_ENTRIES = 8  # of a column, from which two values are called codes
 BEYOND = 4.0  # times the largest other entry, from which a positive code of a missing answer is one
 CHECKED_ROWS = 2**22  # numbers looked at in one go
@@ -439,6 +439,19 @@ def named_columns(variates: tuple[Any, ...]) -> tuple[str, ...] | None:
     if not all(isinstance(entry, tuple) and isinstance(entry[0], str) for entry in variates):
         return None
     return tuple(name for entry in variates for name in entry)
+
+
+def each_variate(data: Any) -> tuple[Any, ...]:
+    """Variates of data, every column of a table or every array of several by itself."""
+    data = as_frame(data)
+    if is_frame(data):
+        return tuple((name,) for name in column_names(data))
+    if isinstance(data, Mapping | tuple) or (
+        isinstance(data, list) and any(isinstance(part, Tensor | np.ndarray) for part in data)
+    ):
+        shapes = [tuple(np.shape(x))[1:] for x in _arrays(data)]
+        return tuple(shape if len(shape) > 1 else math.prod(shape) for shape in shapes)
+    return (1,) * as_table(data)[0].shape[1]
 
 
 def as_variates(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.datasets.options import OptionSequences, simulate_options
-from ppl_models.parts.validation import check_number, plain_fields
+from ppl_models.parts.validation import Seed, as_seed, check_number, plain_fields
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 TWO_ROOMS = (
@@ -125,6 +125,7 @@ class GridWorld:
         parts = {"initial": initial, "low": low, "high": high, "environment": environment}
         return {name: torch.from_numpy(value) for name, value in parts.items()}
 
-    def demonstrations(self, num_rows: int, num_steps: int, seed: int) -> OptionSequences:
+    def demonstrations(self, num_rows: int, num_steps: int, seed: Seed) -> OptionSequences:
         """Simulate the planner: ``num_rows`` sequences of ``num_steps`` steps, with its goals."""
+        seed = as_seed("demonstrations", seed)
         return simulate_options(self.truth(), num_rows, num_steps, seed)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 REACH, STEP = 8.0, 0.125  # of the grid of Normals, in standard deviations
 
@@ -68,7 +68,7 @@ class IndependentMixture(ABC):
         """
 
     @abstractmethod
-    def draw(self, num_rows: int, seed: int) -> IndependentSample:
+    def draw(self, num_rows: int, seed: Seed) -> IndependentSample:
         """Draw rows of the mixture."""
 
     def classifiers(self, variate: int, x: np.ndarray) -> np.ndarray:
@@ -209,8 +209,9 @@ class NormalComponents(IndependentMixture):
         x = np.arange((mean - REACH * sd).min(), (mean + REACH * sd).max(), step)
         return x, np.full(len(x), step)
 
-    def draw(self, num_rows: int, seed: int) -> IndependentSample:
+    def draw(self, num_rows: int, seed: Seed) -> IndependentSample:
         """Draw rows of the mixture."""
+        seed = as_seed("draw", seed)
         rng = np.random.default_rng(seed)
         c = _components(self.weights, num_rows, rng)
         data = self.means[c] + self.sds[c] * rng.standard_normal((num_rows, self.num_variates))
@@ -263,8 +264,9 @@ class UniformCells(IndependentMixture):
         size = self.cells.shape[-1]
         return np.arange(size) + 0.5, np.ones(size)
 
-    def draw(self, num_rows: int, seed: int) -> IndependentSample:
+    def draw(self, num_rows: int, seed: Seed) -> IndependentSample:
         """Draw rows of the mixture."""
+        seed = as_seed("draw", seed)
         rng = np.random.default_rng(seed)
         c = _components(self.weights, num_rows, rng)
         bounds = self.cells.cumsum(-1)[:, c]  # (V, N, M)
@@ -277,7 +279,7 @@ def _components(weights: np.ndarray, num_rows: int, rng: np.random.Generator) ->
     return rng.choice(len(weights), size=num_rows, p=weights)
 
 
-def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
+def simulate_two_gaussians(num_rows: int = 100_000, seed: Seed = 0) -> IndependentSample:
     """Simulate two variates of two overlapping Normal components (section 3.1).
 
     Means are -1 and 1 in both variates, standard deviations 1.5, weights .4 and .6.
@@ -296,7 +298,7 @@ def simulate_two_gaussians(num_rows: int = 100_000, seed: int = 0) -> Independen
     return NormalComponents(np.array([0.4, 0.6]), means, np.full((2, 2), 1.5)).draw(num_rows, seed)
 
 
-def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> IndependentSample:
+def simulate_checkerboard(num_rows: int = 100_000, seed: Seed = 0) -> IndependentSample:
     """Simulate the 8 bright cells of a board of 4 x 4 (section 3.2).
 
     x and y lie both in [0, 1) or [2, 3), or both in the rest.
@@ -314,7 +316,7 @@ def simulate_checkerboard(num_rows: int = 100_000, seed: int = 0) -> Independent
     return UniformCells(np.array([0.5, 0.5]), np.stack([cells, cells])).draw(num_rows, seed)
 
 
-def simulate_trivariate(num_rows: int = 1_000_000, seed: int = 0) -> IndependentSample:
+def simulate_trivariate(num_rows: int = 1_000_000, seed: Seed = 0) -> IndependentSample:
     """Simulate three variates of four overlapping Normal components (section 3.4, table 3).
 
     C* = 0.07318.
@@ -405,7 +407,7 @@ def image_pairs(
     num_labelled: int = 0,
     label_accuracy: float = 0.6,
     largest: float | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> ImagePairs:
     """Draw pairs of images of one class.
 
@@ -425,6 +427,7 @@ def image_pairs(
         ValueError: for images that are no stack of pictures, labels that are no classes, or numbers
             out of range.
     """
+    seed = as_seed("image_pairs", seed)
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim != 3 or not len(images) or images.dtype.kind not in "uif":
         raise ValueError(

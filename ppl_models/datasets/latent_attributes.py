@@ -32,7 +32,7 @@ from ppl_models.latent_attributes import RULES, LatentAttributeModel
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Normal
-from ppl_models.parts.validation import check_size, is_number
+from ppl_models.parts.validation import Seed, as_seed, check_size, is_number
 
 Edges = tuple[tuple[int, int], ...]
 STRUCTURES: dict[
@@ -80,7 +80,7 @@ class AttributeDesign:
     params: dict[str, Tensor]
     edges: Edges | None
 
-    def draw(self, num_rows: int, seed: int = 0, missing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def draw(self, num_rows: int, seed: Seed = 0, missing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Draw items (num_rows, J), NaN where missing, and attributes (num_rows, K).
 
         Args:
@@ -92,6 +92,7 @@ class AttributeDesign:
         Raises:
             ValueError: if num_rows is not a positive integer or missing is not a share below 1.
         """
+        seed = as_seed("draw", seed)
         check_size("AttributeDesign.draw", "num_rows", num_rows)
         if not (is_number(missing) and 0 <= missing < 1):
             raise ValueError(
@@ -156,7 +157,7 @@ def causal_attributes(structure: str) -> AttributeDesign:
 
 
 def mastery_test(
-    num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: int = 0
+    num_items: int = 30, num_attributes: int = 5, rule: str = "dina", seed: Seed = 0
 ) -> AttributeDesign:
     """Design of a realistic test: correlated skills, items that require one to three.
 
@@ -177,6 +178,7 @@ def mastery_test(
     Raises:
         ValueError: for sizes outside these limits, or a rule that there is none of.
     """
+    seed = as_seed("mastery_test", seed)
     check_size("mastery_test", "num_attributes", num_attributes, 3)
     check_size(
         "mastery_test",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ppl_models.parts.validation import is_integer
+from ppl_models.parts.validation import Seed, as_seed, is_integer
 
 
 def component_labels(
@@ -26,7 +26,7 @@ def skew_normal_mixture(
     skewness: Sequence[float] = (-10.0, -1.0),
     weights: Sequence[float] = (0.95, 0.05),
     num_rows: int = 10_000,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Simulate a skew-normal mixture of scale 1 (Azzalini 1985): data (N, 1), labels (N,).
 
@@ -38,6 +38,7 @@ def skew_normal_mixture(
     Raises:
         ValueError: for settings of unequal lengths, weights that do not sum to 1, or no rows.
     """
+    seed = as_seed("skew_normal_mixture", seed)
     if not len(locations) == len(skewness) == len(weights):
         raise ValueError(
             f"locations, skewness and weights must have one length, got {len(locations)},"
@@ -54,7 +55,7 @@ def skew_normal_mixture(
 
 
 def negative_binomial_mixture(
-    num_rows: int = 20_000, seed: int = 0
+    num_rows: int = 20_000, seed: Seed = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Simulate a mixture of three negative binomials: data (N, 1) and labels.
 
@@ -64,6 +65,7 @@ def negative_binomial_mixture(
         num_rows: N.
         seed: of the draws.
     """
+    seed = as_seed("negative_binomial_mixture", seed)
     rng = np.random.default_rng(seed)
     c = component_labels(num_rows, (0.3, 0.3, 0.4), rng)
     sizes, chances = np.array([55, 75, 100]), np.array([0.5, 0.3, 0.5])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppl_models.datasets.fetch import FOLDER_VARIABLE, local_file
 from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.validation import Seed, as_seed
 
 FILE = "mutational_signatures.npz"
 SYNTHETIC_BREAST = ("well_specified", "perturbed", "contaminated", "overdispersed")
@@ -69,7 +70,7 @@ def load_breast(variant: str | None = None) -> MutationCounts:
 
 
 def simulate_mutations(
-    signatures: object, activities: object, variant: str = "well_specified", seed: int = 0
+    signatures: object, activities: object, variant: str = "well_specified", seed: Seed = 0
 ) -> np.ndarray:
     r"""Simulate mutation counts of one of the four kinds, (N, J).
 
@@ -87,6 +88,7 @@ def simulate_mutations(
     Raises:
         ValueError: for other shapes, negative entries, rows off the simplex, or another variant.
     """
+    seed = as_seed("simulate_mutations", seed)
     phi, z = np.asarray(signatures, float), np.asarray(activities, float)
     if phi.ndim != 2 or z.ndim != 2 or z.shape[1] != len(phi):
         raise ValueError(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppl_models.datasets.fetch import prepared
 from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.validation import Seed, as_seed
 
 FILE = "20news_dde653.npz"
 CONTENT_SHA256 = "9ee3004c73acda9963ac64d807a6c0af01a7c5d6a6a9fb569f46480bd4f567fb"
@@ -71,7 +72,7 @@ def load_newsgroups() -> Newsgroups:
 
 
 def split_counts(
-    counts: np.ndarray, share: float = 0.8, seed: int = 0
+    counts: np.ndarray, share: float = 0.8, seed: Seed = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split counts of words binomially: the first part with probability ``share``.
 
@@ -85,6 +86,7 @@ def split_counts(
     Raises:
         ValueError: for counts that are negative or fractional, or a share outside (0, 1).
     """
+    seed = as_seed("split_counts", seed)
     if not 0 < share < 1:
         raise ValueError(f"split_counts: share must lie in (0, 1), got {share!r}")
     counts = np.asarray(counts, dtype=np.float64)

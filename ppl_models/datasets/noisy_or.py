@@ -19,7 +19,7 @@ from torch import Tensor
 from ppl_models.datasets.fetch import needed_file
 from ppl_models.descriptions.noisy_or import weight_of_failure, weight_of_leak
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import Seed, as_seed, check_size
 
 SAMPLES_FILE = "noisy_or_overparam.npz"
 NUM_HELD_OUT = 1000
@@ -177,7 +177,7 @@ def random_design(
 
 
 def sample_noisy_or(
-    params: dict[str, Tensor], num_rows: int, seed: int = 0
+    params: dict[str, Tensor], num_rows: int, seed: Seed = 0
 ) -> tuple[Tensor, Tensor]:
     """Sample rows (N, J) and their latents (N, m), float64 of 0 and 1.
 
@@ -186,6 +186,7 @@ def sample_noisy_or(
         num_rows: N.
         seed: of the draws.
     """
+    seed = as_seed("sample_noisy_or", seed)
     check_size("sample_noisy_or", "num_rows", num_rows)
     generator = torch.Generator().manual_seed(seed)
     prior = params["prior"].expand(num_rows, -1)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ppl_models.data.sequences import pack
 from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.validation import Seed, as_seed
 
 MANY_ROWS = 256  # from here on sequences are simply drawn side by side
 
@@ -97,7 +98,7 @@ def stationary_distribution(params: Mapping[str, Tensor]) -> Tensor:
 
 
 def simulate_options(
-    params: Mapping[str, Tensor], num_rows: int, num_steps: int, seed: int
+    params: Mapping[str, Tensor], num_rows: int, num_steps: int, seed: Seed
 ) -> OptionSequences:
     """Simulate sequences of an options HMM.
 
@@ -114,6 +115,7 @@ def simulate_options(
     Raises:
         ValueError: if a size is not positive.
     """
+    seed = as_seed("simulate_options", seed)
     if num_rows < 1 or num_steps < 1:
         raise ValueError(
             f"simulate_options: positive numbers of rows and steps were expected, got {num_rows}"

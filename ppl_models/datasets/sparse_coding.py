@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.parts.validation import check_size, is_integer
+from ppl_models.parts.validation import Seed, as_seed, check_size, is_integer
 
 
 def paired_dictionary(
-    angle: float, num_pairs: int = 12, num_items: int = 100, seed: int = 0
+    angle: float, num_pairs: int = 12, num_items: int = 100, seed: Seed = 0
 ) -> Tensor:
     r"""Dictionary of unit columns in near pairs, (J, m).
 
@@ -30,6 +30,7 @@ def paired_dictionary(
     Raises:
         ValueError: for settings out of range.
     """
+    seed = as_seed("paired_dictionary", seed)
     if not 0 < angle <= 90:
         raise ValueError(f"paired_dictionary: angle must lie in (0, 90] degrees, got {angle!r}")
     for name, value, least in (("num_pairs", num_pairs, 1), ("num_items", num_items, 2)):
@@ -46,7 +47,7 @@ def paired_dictionary(
 
 
 def sample_sparse_codes(
-    dictionary: Tensor, num_rows: int, sparsity: int = 5, noise: float = 0.0, seed: int = 0
+    dictionary: Tensor, num_rows: int, sparsity: int = 5, noise: float = 0.0, seed: Seed = 0
 ) -> tuple[Tensor, Tensor]:
     """Sample rows (N, J) and codes (N, m) of uniform supports and normalised amounts.
 
@@ -63,6 +64,7 @@ def sample_sparse_codes(
     Raises:
         ValueError: for settings out of range.
     """
+    seed = as_seed("sample_sparse_codes", seed)
     num_columns = dictionary.shape[1]
     check_size("sample_sparse_codes", "num_rows", num_rows)
     if not is_integer(sparsity) or sparsity > num_columns:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import torch
 from torch import Tensor
 
 LARGEST = 2**63 - 1  # of a count or a seed
+MOST_DRAWN = 2**31 - 1  # of a seed that is drawn, which offsets are added to
+
+Seed = int | np.random.Generator | torch.Generator | None
 
 
 def is_integer(value: Any, least: int = 1) -> bool:
@@ -42,6 +47,31 @@ def check_size(
             least, f"an integer of at least {least}"
         )
         raise ValueError(f"{owner}: {name} must be {wanted or own}, got {value!r}")
+
+
+def as_seed(owner: str, seed: Seed) -> int:
+    """Seed as a number: itself, drawn from a generator, or, of None, fresh from the system.
+
+    Args:
+        owner: the caller, for the message.
+        seed: an integer of at least 0, a generator of NumPy or torch, or None.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if seed is None:
+        return int(np.random.default_rng().integers(MOST_DRAWN))
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(MOST_DRAWN))
+    if isinstance(seed, torch.Generator):
+        drawn = torch.randint(MOST_DRAWN, (), generator=seed, device=seed.device)
+        return int(drawn)
+    if not is_integer(seed, least=0):
+        raise ValueError(
+            f"{owner}: seed must be a non-negative integer below 2**63, a generator of NumPy or"
+            f" torch, or None for a fresh one, got {seed!r}"
+        )
+    return int(seed)
 
 
 def check_number(
@@ -113,6 +143,18 @@ def _plain(value: Any) -> Any:
             else parts
         )
     return value
+
+
+@contextmanager
+def installed(owner: str, extra: str) -> Iterator[None]:
+    """Imports of an optional library; where it is missing, the error names the extra it is of."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        raise ValueError(
+            f'{owner} needs {name}, which is not installed: pip install "ppl-models[{extra}]"'
+        ) from error
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:

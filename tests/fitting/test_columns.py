@@ -34,6 +34,7 @@ from ppl_models import (
     Normal,
     OptionsHMM,
 )
+from ppl_models.data.frames import as_frame
 
 NAMES = ["age", "pulse", "speed"]
 SHUFFLED = ["speed", "age", "pulse"]
@@ -281,6 +282,16 @@ def test_frames_of_other_libraries(convert, fitted) -> None:
     )
     assert cross_validate(result, convert(frame), 2).elpd == pytest.approx(
         cross_validate(result, frame, 2).elpd
+    )
+    answers = result.posterior_frame(convert(frame))
+    assert type(answers) is type(convert(frame))  # polars in, polars out
+    pd.testing.assert_frame_equal(
+        as_frame(answers), result.posterior_frame(frame), check_dtype=False, rtol=1e-11
+    )
+    filled = result.fill_missing(convert(frame))
+    assert type(filled) is type(convert(frame))
+    pd.testing.assert_frame_equal(
+        as_frame(filled), result.fill_missing(frame), check_dtype=False, rtol=1e-11
     )
     program = fit(by_name, convert(frame.rename(columns={"age": "x", "pulse": "y"}).dropna()), EM())
     assert program.item_names == ("x", "y")

@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {
     "SAEM": SAEM(max_iterations=30),
     "Laplace": Laplace(num_draws=20),
     "SVI": SVI(num_steps=30, num_draws=20),
-    "NUTS": NUTS(num_chains=2, num_warmup=20, num_draws=6, max_depth=4),
+    "NUTS": NUTS(num_chains=2, warmup_steps=20, num_samples=6, max_depth=4),
 }
 
 
@@ -149,7 +149,7 @@ def test_engines_fit_it(name: str, engine: str) -> None:
 def test_the_posterior_of_the_schools_is_that_of_a_grid() -> None:
     row = TWENTY["eight schools"]
     with quiet():
-        result = fit(row.program, row.data(), NUTS(num_warmup=500, num_draws=1000))
+        result = fit(row.program, row.data(), NUTS(warmup_steps=500, num_samples=1000))
     mean_mu, mean_tau = by_hand.mean_of_schools(row.data())
     assert float(result.params["mu"]) == pytest.approx(mean_mu, abs=0.6)
     assert float(result.params["tau"]) == pytest.approx(mean_tau, abs=0.6)

@@ -23,6 +23,7 @@ from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, fit
 from inference.base.outcome import ConvergenceWarning
 from inference.programs.global_state import in_dtype
 from inference.programs.program import Program
+from inference.uncertainty import standard_errors
 from ppl_models.data.tables import Columns, as_columns, first_tensor, map_tensors
 
 F64 = torch.float64
@@ -377,23 +378,27 @@ def test_vectors_with_missing_entries_are_refused() -> None:
 
 
 def test_engines_that_integrate_refuse_continuous_latents_of_rows_in_one_sentence() -> None:
+    words = r"^SAEM .*cannot integrate 'ability' \(line \d+ of programs.py\).*NUTS\(\)"
+    with pytest.raises(ValueError, match=words) as caught:
+        fit(rasch, ratings(), SAEM())
+    assert "\n" not in str(caught.value)
+
+
+def test_laplace_draws_around_the_optimum_with_abilities_integrated() -> None:
     data = ratings()
-    for method in (EM(), SAEM(), Laplace()):
-        with pytest.raises(
-            ValueError,
-            match=(
-                rf"^{type(method).__name__} .*cannot integrate 'ability' \(line \d+ of"
-                r" programs.py\).*NUTS\(\)"
-            ),
-        ) as caught:
-            fit(rasch, data, method)
-        assert "\n" not in str(caught.value)
+    result, drawn = fit(rasch, data), fit(rasch, data, Laplace(num_draws=2000))
+    assert drawn.draws is not None
+    assert drawn.quadrature is not None
+    torch.testing.assert_close(drawn.params, result.params, rtol=0, atol=1e-3)
+    errors = standard_errors(result, data).standard_errors["difficulty"]
+    spread = drawn.draws["difficulty"].flatten(0, 1).std(0)
+    torch.testing.assert_close(spread, errors, rtol=0.1, atol=0.0)
 
 
 def test_nuts_draws_continuous_latents_of_rows(tmp_path: Any) -> None:
     data = ratings(20)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(rasch, data, NUTS(num_chains=2, num_warmup=20, num_draws=10))
+        result = fit(rasch, data, NUTS(num_chains=2, warmup_steps=20, num_samples=10))
     assert set(result.params) == {"difficulty"}
     assert result.draws is not None
     assert result.local is not None
@@ -438,7 +443,7 @@ def test_a_discrete_latent_beside_a_continuous_one() -> None:
 
     data = torch.tensor([0.1, -0.2, 3.1, 2.8], dtype=F64)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(program, data, NUTS(num_chains=2, num_warmup=30, num_draws=10))
+        result = fit(program, data, NUTS(num_chains=2, warmup_steps=30, num_samples=10))
     latent = result.to_arviz(data)["latent_posterior"]["z"].values[:, 1]
     assert (latent.round() == [0, 0, 1, 1]).all()
 
@@ -545,9 +550,49 @@ def test_refused_before_any_work(name: str) -> None:
         fit(program, torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=F64), EM())
 
 
-def test_the_error_of_a_program_is_its_own() -> None:
-    with pytest.raises(KeyError, match="wanted"):
-        fit(lambda data: data["wanted"], {"x": torch.zeros(3)})
+def _asserting(data: Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    assert mean.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (lambda data: data["wanted"], "KeyError 'wanted'"),
+        (lambda data: data.wanted, "AttributeError .*wanted"),
+        (_asserting, "AssertionError"),
+    ],
+)
+def test_an_exception_of_a_program_is_told_with_its_line(program: Any, words: str) -> None:
+    """Failed before: the bare exception."""
+    with pytest.raises(ValueError, match=rf"^the program at line \d+ of test_wrap.py: {words}"):
+        fit(program, {"x": torch.zeros(3)})
+
+
+def drawn_plate(data: Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 10, subsample_size=4):
+        pyro.sample("x", dist.Normal(mean, torch.ones(4)), obs=data)
+
+
+def test_a_plate_that_cannot_take_all_its_rows_is_refused_with_its_remedy() -> None:
+    with pytest.raises(ValueError, match="'rows' would draw 4 of its 10 rows.*data\\[i\\]"):
+        fit(drawn_plate, torch.zeros(4))
+
+
+def probability_without_a_constraint(data: Tensor) -> None:
+    p = pyro.param("p", torch.tensor(0.25))
+    with pyro.plate("rows", len(data)):
+        z = pyro.sample("z", dist.Bernoulli(p))
+        pyro.sample("x", dist.Bernoulli(p + z / 2), obs=data)
+
+
+def test_a_param_that_leaves_its_support_near_its_start_is_started_nearer() -> None:
+    """Failed before: refused at a draw of half a unit from the start."""
+    data = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    result = fit(probability_without_a_constraint, data, EM())
+    # P(x = 1) = p (1 - p) + p (p + 1/2) = 3 p / 2
+    assert float(result.params["p"]) == pytest.approx(1 / 6, abs=1e-3)
 
 
 def test_a_scale_and_masks_of_the_user_are_kept() -> None:

@@ -18,7 +18,7 @@ from inference.base.streaming.sources import (
     source_of,
 )
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_flag, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_size
 
 BLOCK_ROWS = 65_536
 SAMPLE_ROWS = 20_000  # from which a fit starts
@@ -115,7 +115,7 @@ class RowBlocks:
     def __iter__(self) -> Iterator[Any]:
         return self.source.parts(self.begin, self.end, self.block_rows)
 
-    def sample(self, num_rows: int = SAMPLE_ROWS, seed: int = 0) -> Any:
+    def sample(self, num_rows: int = SAMPLE_ROWS, seed: Seed = 0) -> Any:
         """Sample this process's rows without replacement, in memory and in their order.
 
         The index of a data frame has the numbers of the rows, counted from 0 in the source.
@@ -123,8 +123,8 @@ class RowBlocks:
         Args:
             num_rows: at most so many; seed: of the draw.
         """
+        seed = as_seed("sample", seed)
         check_size("sample", "num_rows", num_rows)
-        check_size("sample", "seed", seed, least=0)
         picked, first, parts = drawn_rows(len(self), num_rows, seed), 0, []
         for block in self:
             size = num_rows_in(block)

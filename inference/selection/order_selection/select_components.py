@@ -22,7 +22,7 @@ from inference.selection.order_selection.counting import (
 )
 from inference.selection.order_selection.result import HowMany
 from ppl_models.parts.renamed import warn_renamed
-from ppl_models.parts.validation import check_size, is_integer
+from ppl_models.parts.validation import Seed, as_seed, check_size, is_integer
 
 
 def select_components(
@@ -34,7 +34,7 @@ def select_components(
     num_restarts: int = 10,
     method: Method | None = None,
     bootstrap: int = 0,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = False,
     laws: Sequence[Any] | None = None,
 ) -> HowMany:
@@ -74,7 +74,18 @@ def select_components(
     Raises:
         ValueError: for a grid of fewer than two numbers, no distributions, distributions that
             cannot be compared, or what a distribution refuses in the data; before any fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference.selection import select_components
+        >>> from ppl_models import Bernoulli, Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> family = Mixture(1, Bernoulli(), 4)
+        >>> select_components(family, answers, (1, 2, 3), num_restarts=2).num_components
+        2
     """
+    seed = as_seed("select_components", seed)
     owner = "select_components"
     if laws is not None:
         warn_renamed(f"{owner}(laws=...)", "distributions=...")

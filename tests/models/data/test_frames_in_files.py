@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppl_models.data.files import columns_chosen, long_columns, read_frame
+from ppl_models.data.files import columns_chosen, long_columns, read_frame, read_table
 from ppl_models.data.frames import from_long
 
 FRAME = pd.DataFrame(
@@ -191,3 +191,34 @@ def test_what_is_no_long_table_is_named(frame, names, words: str) -> None:
 def test_other_tables_are_not_taken_for_long(tmp_path: Path, frame: pd.DataFrame) -> None:
     frame.to_csv(tmp_path / "wide.csv", index=False)
     assert long_columns(tmp_path / "wide.csv") is None
+
+
+# ---------------------------------------------------------------- what first calls stumbled over
+
+
+@pytest.mark.parametrize("columns", [[0, 1, 2], [0, 1], [1, 3], [5]])
+@pytest.mark.parametrize("index", [range(4), range(1, 5), list("abcd")], ids=["0", "1", "texts"])
+def test_columns_that_pandas_numbered_are_names(tmp_path: Path, columns: list, index) -> None:
+    """Failed before: the line of names was a row of data, and the row numbers were a column."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(4, len(columns))), index, columns)
+    frame.to_csv(tmp_path / "t.csv")
+    back = read_frame(tmp_path / "t.csv")
+    assert back.index.tolist() == list(index)
+    assert back.columns.tolist() == list(map(str, columns))
+    np.testing.assert_allclose(back, frame)
+    with pytest.raises(ValueError, match="column 0 has no name|a number was expected, got 'a'"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_first_row_that_lacks_its_first_entry_is_data(tmp_path: Path) -> None:
+    file = written(tmp_path, ",0,1\n1,0,1\n0,1,1\n")
+    assert read_frame(file).shape == (3, 3)
+
+
+def test_true_and_false_are_one_and_zero(tmp_path: Path) -> None:
+    file = written(tmp_path, "x,y,z\nTRUE,1,TRUE\nFALSE,2,maybe\nNA,3,FALSE\n")
+    frame = read_frame(file)
+    np.testing.assert_array_equal(frame["x"], [1, 0, np.nan])
+    assert frame["z"].tolist() == ["TRUE", "maybe", "FALSE"]
+    assert read_frame(file, ["x", "y"], numbers=True).shape == (3, 2)
+    assert read_frame(file, texts=["x"])["x"].tolist()[:2] == ["TRUE", "FALSE"]

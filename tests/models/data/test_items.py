@@ -234,3 +234,25 @@ def test_all_forms_of_sequences_have_their_width() -> None:
     ):
         assert HiddenMarkov(2).for_data(data) == wanted
     assert HiddenMarkov(2, Normal()).for_data(steps).num_items == 6
+
+
+def test_a_different_whole_number_in_each_row_is_asked_about() -> None:
+    """Failed before: numbers of persons were measurements, and nothing was said."""
+    numbers = np.random.default_rng(0).permutation(np.arange(1001, 1041))
+    frame = pd.DataFrame({"caseid": numbers, "x": np.random.default_rng(1).normal(size=40)})
+    with pytest.raises(ValueError, match="'caseid' holds a different whole number in each row"):
+        items_of(frame)
+    assert items_of(frame, {"caseid": Normal()}) == Normal()
+    for name in ("income", "fluid", "acid"):
+        with pytest.warns(CodesWarning, match=f"{name!r}: a different whole number in each row"):
+            assert items_of(frame.rename(columns={"caseid": name})) == Normal()
+    for name in ("ID", "student_id", "Nr", "SubjID", "case-no"):
+        with pytest.raises(ValueError, match="in each row"):
+            items_of(frame.rename(columns={"caseid": name}))
+    assert items_of(frame.assign(caseid=[1001, *numbers[1:]])[["x"]]) == Normal()
+
+
+def test_names_of_rows_that_repeat_are_named() -> None:
+    texts = [f"p{i}" for i in range(39)] + ["p3"]
+    with pytest.raises(ValueError, match="39 different texts, .* and 'p3' more than once"):
+        items_of(pd.DataFrame({"name": texts, "x": np.zeros(40)}))

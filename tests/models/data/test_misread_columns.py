@@ -137,3 +137,10 @@ def test_one_row_backwards_is_a_row(kind):
     row = np.array([[1.0, 2.0, 3.0]], kind)
     assert as_table(row[::-1])[0].tolist() == row.tolist()
     assert as_table(row[::-1, ::-1])[0].tolist() == [[3.0, 2.0, 1.0]]
+
+
+@pytest.mark.parametrize("day", ["05 Jan 2020", "5. March 2021", "Jan 5, 2020", "31-DEC-19"])
+def test_dates_with_names_of_months(day):
+    with pytest.raises(ValueError, match=f"column 'x' holds dates, such as '{day}'"):
+        items_of(pd.DataFrame({"x": [day, None, day]}))
+    assert items_of(pd.DataFrame({"x": ["may", "june"] * 5})).category_names(1)[0]
