@@ -18,6 +18,7 @@ from torch import Tensor
 from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
 from inference.base.structure import Capability
 from inference.programs.program import Params
+from inference.programs.restarts import stacked
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -79,10 +80,11 @@ def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ..
     finite = torch.stack(
         [value.isfinite().reshape(len(value), -1).all(-1).cpu() for value in params.values()]
     ).all(0)
-    own = params
-    if not bool(finite.all()):
-        own = {name: value[finite.to(value.device)] for name, value in params.items()}
-    found = iter(problem.structure.degenerate_each(problem, own) if bool(finite.any()) else ())
+    every = [
+        problem.structure.canonical({name: value[r] for name, value in params.items()})
+        for r in finite.nonzero().ravel().tolist()
+    ]
+    found = iter(problem.structure.degenerate(problem, stacked(every)) if every else ())
     return tuple(next(found) if is_finite else ("not finite",) for is_finite in finite.tolist())
 
 

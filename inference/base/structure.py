@@ -192,8 +192,8 @@ class Structure:
         """
         return None
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Reasons, in words, why a solution is degenerate; () if it is not.
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """Reasons, in words, why the solution of each restart is degenerate; () if it is not.
 
         Such restarts rank behind all others.
 
@@ -201,24 +201,25 @@ class Structure:
 
         Args:
             problem: model and data.
-            params: by site name, without leading dims, under the canonical labels.
+            params: by site name, (R, ...), each restart under its canonical labels.
         """
+        num = len(next(iter(params.values())))
         if checks_data(self.model) and all(
             site.distribution != "Categorical" for site in problem.program_of_one_row().sites
         ):
             # a run on all rows draws their latents, which takes long where these have many values
-            return ()
+            return [()] * num
         held = dataclasses.replace(problem, rows=None).num_rows
-        return useless_values(
-            problem.program(),
-            params,
-            held,
-            1.0 if problem.rows is None else problem.num_rows / held,
-        )
-
-    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        """The same of every restart, (R, ...), each under its canonical labels."""
-        return [self.degenerate(problem, own) for own in self.canonical_each(params)]
+        weight = 1.0 if problem.rows is None else problem.num_rows / held
+        return [
+            useless_values(
+                problem.program(),
+                {name: value[r] for name, value in params.items()},
+                held,
+                weight,
+            )
+            for r in range(num)
+        ]
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
@@ -261,13 +262,6 @@ class Structure:
     def canonical(self, params: Params) -> Params:
         """Equivalent parameters under the convention for labels and signs."""
         return params
-
-    def canonical_each(self, params: Params) -> list[Params]:
-        """The same of every restart of parameters (R, ...)."""
-        num = len(next(iter(params.values())))
-        return [
-            self.canonical({name: value[r] for name, value in params.items()}) for r in range(num)
-        ]
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True

@@ -44,7 +44,6 @@ from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
-from inference.programs.restarts import stacked
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
@@ -185,23 +184,20 @@ class HiddenMarkovStructure(Structure):
         rows = max(LEAST_SEQUENCES, -(-steps // length))
         return Recommendation(EM(), "spectral", 10, replace(SEARCH, rows=rows))
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
-        return self._degenerate(
-            problem, {name: value.unsqueeze(0) for name, value in params.items()}
-        )[0]
-
-    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        every = self.canonical_each(params)
         num = max(1, CHUNK // (problem.data[..., 0].numel() * self.about.num_states))
+        restarts = len(params["transitions"])
         return [
             words
-            for first in range(0, len(every), num)
-            for words in self._degenerate(problem, stacked(every[first : first + num]))
+            for first in range(0, restarts, num)
+            for words in self._degenerate(
+                problem, {name: value[first : first + num] for name, value in params.items()}
+            )
         ]
 
     def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        """Faults of every restart, (R, ...)."""
+        """The same of a few restarts."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),

@@ -46,7 +46,6 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params, Program
-from inference.programs.restarts import stacked
 from inference.structures.mixture.steps import (
     MixtureSetSteps,
     MixtureSteps,
@@ -198,17 +197,8 @@ class MixtureStructure(Structure):
         """Least variance of every item that has one, (D,)."""
         return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
-        return self._degenerate(
-            problem, {name: value.unsqueeze(0) for name, value in params.items()}
-        )[0]
-
-    def degenerate_each(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        return self._degenerate(problem, stacked(self.canonical_each(params)))
-
-    def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
-        """Faults of every restart, (R, ...)."""
         about, num = self.about, len(next(iter(params.values())))
         size = max(1, AT_ONCE // (num * about.num_components * about.num_items))
 
