@@ -89,7 +89,7 @@ class NUTS:
         >>> from ppl_models import Mixture
         >>> rng = np.random.default_rng(0)
         >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
-        >>> drawn = fit(Mixture(2), answers, NUTS(num_chains=2, num_warmup=50, num_draws=50))
+        >>> drawn = fit(Mixture(2), answers, NUTS(num_chains=2, warmup_steps=50, num_samples=50))
         >>> tuple(drawn.draws["weights"].shape)
         (2, 50, 2)
     """
