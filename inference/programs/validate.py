@@ -69,7 +69,7 @@ def _check_plates(name: str, line: str, node: Any) -> None:
     shape = value.shape[: value.dim() - event_dim]
     try:
         batch = broadcast_shapes(node["fn"].batch_shape, shape)
-    except RuntimeError as error:
+    except ValueError as error:
         raise ValueError(
             f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected,"
             f" as its distribution and plates have them, got {tuple(shape)}"
