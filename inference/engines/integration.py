@@ -58,9 +58,13 @@ def with_nodes(problem: Problem, must: bool) -> Problem:
     Raises:
         ValueError: where it must and cannot be, saying why.
     """
+    if problem.rows is not None or not sampled_sites(
+        problem.structure, problem.program_of_one_row()
+    ):
+        return problem
     program = problem.program()
     names = sampled_sites(problem.structure, program)
-    if not names or program.first_trace is None or problem.rows is not None:
+    if not names or program.first_trace is None:
         return problem
     try:
         rule = quadrature_for(

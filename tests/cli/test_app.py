@@ -583,6 +583,9 @@ def test_a_size_is_chosen_and_written(table, tmp_path):
     result = CliRunner().invoke(app, [str(part) for part in arguments])
     assert result.exit_code == 0, result.output
     assert {entry.name for entry in out.iterdir()} == {
+        "posterior.csv",
+        "posterior.nc",
+        "summary.json",
         "sizes.csv",
         "selection.png",
         "selection.json",

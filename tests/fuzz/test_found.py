@@ -188,7 +188,7 @@ def test_levels_are_numbers(level):
         estimates_of(mixture(), normals(), level=level)
 
 
-@pytest.mark.parametrize("settings", [{"num_simulations": "x"}, {"max_rows": 2.5}, {"seed": None}])
+@pytest.mark.parametrize("settings", [{"num_simulations": "x"}, {"max_rows": 2.5}, {"seed": "x"}])
 def test_counts_of_a_predictive_check_are_counts(settings):
     with pytest.raises(ValueError, match=f"predictive_check: {next(iter(settings))} must be a"):
         predictive_check(mixture(), normals(), **settings)
@@ -200,7 +200,7 @@ def test_counts_of_a_predictive_check_are_counts(settings):
         {"num_predictive": "x"},
         {"num_predictive": 2.5},
         {"num_prior": [1]},
-        {"seed": None},
+        {"seed": "x"},
         {"seed": -1},
     ],
 )
