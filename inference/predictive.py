@@ -289,7 +289,7 @@ def predictive_checks(
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
-    seed = as_seed("predictive_checks", seed)
+    seed = as_seed("predictive_check", seed)
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
     fit.refuse_weights("predictive_check")

@@ -97,7 +97,7 @@ def test_a_fit_is_a_few_lines(row) -> None:
     assert "tensor" not in text
     assert f"Fit of {result.model_name}" in text
     assert f"{result.log_likelihood:,.2f}" in text or not np.isfinite(result.log_likelihood)
-    for name in result.latents or {}:
+    for name in list(result.latents or {})[:3]:  # of many the first are named
         assert name in text
 
 
