@@ -33,7 +33,7 @@ from inference.programs.program import Params, Program
 from inference.programs.restarts import at, inner_points
 from ppl_models.data.tables import first_tensor, map_tensors, row_data
 
-LEAST_ROWS = 256  # of fewer rows the M-step sees each
+LEAST_ENTRIES = 2**16  # of the log-densities: with fewer the few rows cost more than they save
 MOST_RANK = 64  # of rows that stand for all
 SHARE = 8  # rows for each of them, at least
 NUM_POINTS = 24  # parameters at which rows are compared
@@ -93,7 +93,7 @@ def sufficient_rows(program: Program) -> SufficientRows | None:
                 points = _around(program, inner, NUM_POINTS, seed=0)
                 factors = [program._factors(at(points, 0))]
                 entries = sum(term.numel() for term in factors[0].terms.values())
-                if NUM_POINTS * entries > MOST_ENTRIES:
+                if entries < LEAST_ENTRIES or NUM_POINTS * entries > MOST_ENTRIES:
                     return None
                 factors += [program._factors(at(points, k)) for k in range(1, NUM_POINTS)]
                 find = _of_table if program.chain is None else _of_chain
@@ -236,7 +236,7 @@ def _skeleton(table: Tensor, few: bool = False) -> tuple[Tensor, Tensor] | None:
     from scipy.linalg import qr
 
     size = len(table)
-    if not bool(table.isfinite().all()) or (size < LEAST_ROWS and not few):
+    if not bool(table.isfinite().all()):
         return None
     scaled = table.double() / table.double().abs().amax(0).clamp(min=1e-300)
     sample = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:SAMPLED]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inference.programs import expectation
+from inference.programs import expectation, sufficient_rows as sufficient
 from inference.programs.expectation import Expectation
 from inference.programs.program import Program
 from inference.programs.restarts import inner_points
@@ -19,6 +19,12 @@ from inference.programs.sufficient_rows import sufficient_rows
 
 F64 = torch.float64
 SIZE = 600
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of these tests are large enough."""
+    monkeypatch.setattr(sufficient, "LEAST_ENTRIES", 1)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -110,7 +116,8 @@ def test_a_regression_whose_rows_are_no_sums_of_few_keeps_them_all() -> None:
     assert sufficient_rows(program) is None
 
 
-def test_few_rows_are_left_as_they_are() -> None:
+def test_few_rows_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     assert sufficient_rows(Program(NORMAL, drawn(100))) is None
 
 

@@ -255,9 +255,7 @@ def test_an_interrupted_fit_goes_on_where_it_stopped(family, tmp_path, monkeypat
         fit(model, x, method, num_restarts=3, seed=1, checkpoint=path)
     resumed = fit(model, x, method, num_restarts=3, seed=1, checkpoint=path)
     assert whole.num_iterations >= 15
-    assert (
-        len(calls) == 15 + whole.num_iterations - 10
-    )  # those on disk are not done again
+    assert len(calls) == 15 + whole.num_iterations - 10  # those on disk are not done again
     assert torch.equal(resumed.params["signatures"], whole.params["signatures"])
     torch.testing.assert_close(
         resumed.trace.objective, whole.trace.objective, rtol=0, atol=0, equal_nan=True
