@@ -30,7 +30,7 @@ from ppl_models.parts.validation import (
     check_number,
     check_numbers,
     check_size,
-    is_integer,
+    plain_fields,
 )
 
 MOST_LOOKED = 1000  # rows that show that a variate is not constant
@@ -107,19 +107,8 @@ class InClassNet(OpenModel):
 
     def __post_init__(self) -> None:
         owner = "InClassNet"
+        plain_fields(self)
         variates = self.variates
-        if isinstance(variates, list | tuple):
-            variates = tuple(
-                (
-                    tuple(entry)
-                    if isinstance(entry, list)
-                    else int(entry)
-                    if is_integer(entry)
-                    else entry
-                )
-                for entry in variates
-            )
-        object.__setattr__(self, "variates", variates)
         shapes = () if self.waits_for_data else variate_shapes(owner, variates)
         check_size(owner, "num_components", self.num_components)
         if self.num_components < 2:
@@ -134,8 +123,8 @@ class InClassNet(OpenModel):
             raise ValueError(
                 f"{owner}: a shared network needs variates of one shape, got {list(shapes)}"
             )
+        object.__setattr__(self, "networks", self._as_networks(len(shapes)))
         if not self.waits_for_data:
-            object.__setattr__(self, "networks", self._as_networks(len(shapes)))
             self.classifiers()
 
     @property
@@ -170,7 +159,7 @@ class InClassNet(OpenModel):
     def _as_networks(self, num_variates: int) -> Any:
         given = self.networks
         if isinstance(given, list | tuple):
-            if len(given) != num_variates or self.shared:
+            if self.shared or len(given) != (num_variates or len(given) or 2):
                 if self.shared:
                     wanted = "one network, for it is shared,"
                 else:

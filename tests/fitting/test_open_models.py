@@ -17,6 +17,7 @@ from ppl_models import (
     Bernoulli,
     Blocks,
     Categorical,
+    Dense,
     HiddenMarkov,
     InClassNet,
     LatentAttributeModel,
@@ -127,6 +128,8 @@ def test_variates_are_the_columns_or_arrays() -> None:
     assert InClassNet(num_components=3).for_data(table.to_numpy()) == InClassNet((1, 1, 1), 3)
     arrays = (np.zeros(9), np.zeros((9, 2)), np.zeros((9, 1, 4, 4)))
     assert InClassNet().for_data(arrays).variates == (1, 2, (1, 4, 4))
+    with pytest.raises(ValueError, match="one network a variate, 3 of them"):
+        fit(InClassNet(networks=(Dense(), Dense())), table)
     with pytest.raises(ValueError, match="at least two variates"):
         fit(InClassNet(), table[["a"]])
 

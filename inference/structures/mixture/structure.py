@@ -122,13 +122,16 @@ class MixtureStructure(Structure):
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
-        return MixtureSteps(
-            self.about,
-            problem.program_of_one_row(),
-            problem.data,
-            chunk_elements,
-            weights=problem.weights,
-        )
+        def build() -> MixtureSteps:
+            return MixtureSteps(
+                self.about,
+                problem.program_of_one_row(),
+                problem.data,
+                chunk_elements,
+                weights=problem.weights,
+            )
+
+        return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows.
@@ -194,10 +197,10 @@ class MixtureStructure(Structure):
         """Least variance of every item that has one, (D,)."""
         return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
-        about = self.about
-        size = max(1, AT_ONCE // (about.num_components * about.num_items))
+        about, num = self.about, len(next(iter(params.values())))
+        size = max(1, AT_ONCE // (num * about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
@@ -211,15 +214,20 @@ class MixtureStructure(Structure):
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
+        items = items_of(about, problem.data)
         spikes = self.distribution.faults(
-            items_of(about, problem.data),
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(items, problem.weights)
+            ),
             params,
-            found[:, 0],
+            found[..., 0],
             self.floor(problem),
             names,
-            problem.weights,
         )
-        return (*spikes, *shared_words(found, "component"))
+        return [
+            (*words, *shared_words(own, "component"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentences on classes with too few cells, and covariates that separate components."""

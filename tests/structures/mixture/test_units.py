@@ -177,7 +177,7 @@ def test_the_rule_against_spikes_does_not_depend_on_the_unit() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        NUTS(num_draws=8, num_warmup=20, num_chains=1),
+        NUTS(num_samples=8, warmup_steps=20, num_chains=1),
         SVI(num_steps=10, num_draws=8),
         Laplace(num_draws=8),
     ],
