@@ -9,7 +9,8 @@ known optimum is the best of ``--long`` starts run to the end, half random, and 
 truth, among the solutions that are no spikes, empty components or copies. Each line says which
 share of the seeds reached it (within a millionth of its value, or above it), the iterations of EM
 over all starts (an iteration is one E-step), the seconds of a plain call, and how often the call
-said that it was unsure.
+said that it was unsure. ``plain_starts.jsonl`` beside it: twenty seeds a kind, 300 rows, 100 long
+starts (60 for encoders and chains), on a busy machine, so that its seconds say little.
 """
 
 from __future__ import annotations
