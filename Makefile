@@ -34,7 +34,6 @@ demo: $(STAMP)
 
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
-test: export PPL_MODELS_NOTEBOOKS := $(CURDIR)/build/notebooks
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
@@ -76,7 +75,7 @@ bench: $(STAMP)
 papers: $(STAMP)
 	$(BIN)/python benchmarks/papers/run.py --hours $(HOURS) $(if $(PAPER),--paper "$(PAPER)") $(if $(TABLE),--table "$(TABLE)") $(PAPERS_ARGS)
 
-# the site, into build/docs/site, with notebooks as the tests last ran them; DOCS_ARGS=--execute runs the notebooks too, at their full size, and keeps what they gave
+# the site, into build/docs/site; DOCS_ARGS=--execute first runs the notebooks whose text has changed, at their full size, and keeps what they gave in notebooks/*.ipynb
 docs: export OMP_NUM_THREADS := 1
 docs: $(DOCS_STAMP)
 	$(BIN)/python docs/build.py $(DOCS_ARGS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+import sys
 from types import FrameType
 
 __all__ = ["main"]
@@ -18,6 +20,11 @@ def main() -> None:
     )  # what a shell runs in the background does not
     if listens:
         signal.signal(signal.SIGINT, _leave)
+    if importlib.util.find_spec("typer") is None:
+        sys.exit(
+            "ppl-models: the command line needs typer, which is not installed:"
+            ' pip install "ppl-models[cli]"'
+        )
     from inference.cli.main import main as run
 
     if listens:

@@ -162,7 +162,7 @@ def measure(args: argparse.Namespace) -> Lines:
     model = DeepDiscreteEncoder(18, (6, 2), response=response, bound=args.bound, penalty=penalty)
     x = simulate(model, truth, args.seed, None, args.rows)["items"]
     point = fit(model, x, EM())
-    method = NUTS(args.chains, args.warmup, args.draws, target_acceptance=args.target)
+    method = NUTS(args.chains, args.warmup, args.draws, target_accept_prob=args.target)
     began = time.monotonic()
     result = fit(model, x, method, init=point, seed=args.seed, progress=args.progress)
     stats = result.sample_stats

@@ -260,7 +260,7 @@ def measure(args: argparse.Namespace) -> Lines:
                         args.chains,
                         args.warmup,
                         args.draws,
-                        target_acceptance=args.target,
+                        target_accept_prob=args.target,
                         dense=True,
                     ),
                     init=point,

@@ -9,13 +9,16 @@ known optimum is the best of ``--long`` starts run to the end, half random, and 
 truth, among the solutions that are no spikes, empty components or copies. Each line says which
 share of the seeds reached it (within a millionth of its value, or above it), the iterations of EM
 over all starts (an iteration is one E-step), the seconds of a plain call, and how often the call
-said that it was unsure.
+said that it was unsure. ``plain_starts.jsonl`` beside it: twenty seeds a kind, 300 rows, 100 long
+starts (60 for encoders and chains), on a busy machine, so that its seconds say little.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -213,23 +216,27 @@ def sound(result: Fit) -> float:
     return -torch.inf if result.restarts.faults else result.objective
 
 
-def replicate(kind: str, k: int, num_rows: int, num_long: int, seed: int) -> dict[str, Any]:
-    """One plain call, beside the best known optimum."""
+def replicate(
+    kind: str, k: int, num_rows: int, num_long: int, seed: int, known: float | None
+) -> dict[str, Any]:
+    """One plain call, beside the best known optimum, which is looked for where it is None."""
     model, x, truth = make(kind, k, num_rows, seed)
     began = time.process_time()
     plain = fit(model, x, seed=seed)
     seconds = time.process_time() - began
-    known = [
-        fit(model, x, EM(), init=init, num_restarts=max(1, num_long // 2), seed=seed + 500_000)
-        for init in ("random", "spectral")
-    ]
-    if truth:
-        known.append(fit(model, x, EM(), init=truth))
-    best = max(map(sound, known))
+    if known is None:
+        tried = [
+            fit(model, x, EM(), init=init, num_restarts=max(1, num_long // 2), seed=seed + 500_000)
+            for init in ("random", "spectral")
+        ]
+        if truth:
+            tried.append(fit(model, x, EM(), init=truth))
+        known = max(map(sound, tried))
+    best = max(known, sound(plain))
     gap = best - sound(plain)
     return {
         "reached": bool(gap <= REACHED * abs(best)),
-        "above": bool(gap < -REACHED * abs(best)),
+        "above": bool(best - known > REACHED * abs(best)),
         "gap": gap,
         "objective": sound(plain),
         "best_known": best,
@@ -244,8 +251,13 @@ def replicate(kind: str, k: int, num_rows: int, num_long: int, seed: int) -> dic
 
 def measure(args: Any) -> Iterator[dict[str, Any]]:
     """One line a kind and number of components."""
+    known = {}
+    if args.known:
+        lines = map(json.loads, args.known.read_text().splitlines())
+        known = {(line["kind"], line["components"], line["rows"]): line for line in lines}
     for kind in args.kinds:
         for k in args.components:
+            before = known.get((kind, k, args.rows), {}).get("best_known", [None] * args.replicates)
             num_long = max(1, args.long // 10) if kind == "program" else args.long
             lines = values_of(
                 args,
@@ -257,8 +269,9 @@ def measure(args: Any) -> Iterator[dict[str, Any]]:
                         "num_rows": args.rows,
                         "num_long": num_long,
                         "seed": seed,
+                        "known": best,
                     }
-                    for seed in seeds(args)
+                    for seed, best in zip(seeds(args), before, strict=True)
                 ],
             )
             share = sum(line["reached"] for line in lines) / len(lines)
@@ -302,6 +315,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=int,
         default=200,
         help="random starts of the best known optimum (a tenth of them for the program)",
+    )
+    parser.add_argument(
+        "--known",
+        type=Path,
+        metavar="FILE",
+        help="lines of an earlier run with these seeds and rows, whose best known optima count",
     )
     run(parser, measure, argv, quick={"replicates": 1, "components": [3], "rows": 120, "long": 10})
 

@@ -63,7 +63,7 @@ def _fitted(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     program = Program(model, tensors)
     method: Any = EM(max_iterations=args.max_iterations)
     if program.names("local"):
-        method = NUTS(num_warmup=args.num_draws, num_draws=args.num_draws)
+        method = NUTS(warmup_steps=args.num_draws, num_samples=args.num_draws)
     result = fit(case.program, data, method, num_restarts=1, kwargs=case.kwargs)
     params = result.params | (result.local or {})
     log_prior = float(program.log_prior(params)) if params else 0.0

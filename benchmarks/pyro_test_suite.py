@@ -105,7 +105,8 @@ def _compared(model: Any, data: Any, kwargs: Any) -> dict[str, Any]:
     try:
         theirs = -pyro_loss(program, params)
     except Exception as error:  # noqa: BLE001 (whatever Pyro cannot do)
-        return {"verdict": "answered alone", "sentence": f"{type(error).__name__}: {error}"[:200]}
+        sentence = f"{type(error).__name__}: {error}"[:200]
+        return {"verdict": "answered alone", "own": own, "sentence": sentence}
     both_nan = math.isnan(own) and math.isnan(theirs)
     near = both_nan or math.isclose(own, theirs, rel_tol=1e-6, abs_tol=1e-6)
     return {"verdict": "equal" if near else "differs", "own": own, "pyro": theirs}

@@ -38,7 +38,7 @@ def methods(args: argparse.Namespace) -> dict[str, Any]:
         "SAEM": SAEM(max_iterations=args.max_iterations),
         "Laplace": Laplace(optimum=EM(max_iterations=args.max_iterations)),
         "SVI": SVI(num_steps=args.num_steps, num_draws=min(1000, args.num_steps)),
-        "NUTS": NUTS(num_warmup=args.num_draws, num_draws=args.num_draws),
+        "NUTS": NUTS(warmup_steps=args.num_draws, num_samples=args.num_draws),
     }
 
 

@@ -1,5 +1,5 @@
-"""Builds the documentation site: ``python docs/build.py``, or ``make docs``; ``--execute`` runs the notebooks too, and keeps what they gave.
-Without it, notebooks show what they gave in the tests (``make test`` leaves that in ``build/notebooks``), if their text is the same.
+"""Builds the documentation site: ``python docs/build.py``, or ``make docs``; ``--execute`` first runs the notebooks whose text has changed, at their full size,
+and keeps what they gave beside their text, ``notebooks/*.ipynb``: that is what the site and the repository show.
 
 Pages are laid out in ``build/docs/source``: those of this folder, the notebooks, a start page made of the README, the reference of every public module, and a
 table of each file that a benchmark left in ``benchmarks/results``. The page of papers is drawn from the records in ``benchmarks/papers/results``. A page whose text is the same is not written again, so that a second build is quick.
@@ -8,8 +8,10 @@ table of each file that a benchmark left in ``benchmarks/results``. The page of 
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib
 import inspect
+import io
 import json
 import re
 import shutil
@@ -19,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[a-z]*.md"))
 FACES = [
     "inference",
     "ppl_models",
@@ -32,12 +35,6 @@ FACES = [
         )
     ),
 ]  # fmt: skip
-SECTIONS = {
-    "guide": ("Guide", "From the first fit to the last doubt.",
-              ["chooser", "glossary", "reading_a_report", "messages", "skills", "own_program", "posteriors", "command_line", "scaling", "data_sets"]),
-    "models": ("Models", "What there is, what it looks like, and what was published.", ["families", "gallery", "papers", "beside_others"]),
-    "development": ("Development", "How the library is built, and how to add to it.", ["architecture", "CONTRIBUTING", "CHANGELOG"]),
-}  # fmt: skip
 FIRST = {  # the names that a user needs first, by what one does with them
     "Fit a model": ["inference.fit", "inference.Fit", "inference.EM", "inference.NUTS", "inference.RowBlocks"],
     "Models": [
@@ -51,10 +48,7 @@ FIRST = {  # the names that a user needs first, by what one does with them
     ],
 }  # fmt: skip
 SAME_FOLDER = {"](../notebooks)": "](notebooks/index.md)", "](../": "](", "](docs/": "](", "](changes/README.md)": "](CHANGELOG.md)", "](notebooks)": "](notebooks/index.md)"}
-SMALL = (
-    "*What the cells gave is shown as the tests ran them: with the small sizes of the first cell, chosen for speed. Run the notebook itself for sizes worth reading, or "
-    "build this site with `make docs DOCS_ARGS=--execute`.*"
-)
+FETCHED = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(?:https?:)?//[^\"]*\"|<link[^>]*rel=\"(?:stylesheet|preload)\"[^>]*href=\"(?:https?:)?//[^\"]*\"")
 MOST_LINES, MOST_COLUMNS = 60, 9  # of a table of a benchmark
 
 
@@ -77,11 +71,25 @@ def toctree(pages: list[str], depth: int = 1) -> str:
     return "\n".join(["```{toctree}", f":maxdepth: {depth}", "", *pages, "```", ""])
 
 
+def sections() -> dict[str, str]:
+    """The lists of pages that the README ends with, each with its title, by the name of its page."""
+    _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Read on\n")
+    return {part.split("\n")[0].lower(): f"# {part}" for part in rest.split("\n### ")[1:]}
+
+
+def listed(text: str) -> list[str]:
+    """The pages that a list leads to: the first link of each of its lines."""
+    return re.findall(r"^- \[[^]]*\]\((?:docs/)?(\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
+
+
+def section_page(text: str) -> str:
+    """A list of pages, and the same pages for the bar of the site."""
+    return f"{linked(placed(text))}\n{toctree(listed(text)).replace(':maxdepth: 1', ':hidden:')}"
+
+
 def start_page(readme: str) -> str:
-    """The README up to its links, which the site's own lists replace."""
-    head, _, _ = readme.partition("## Read on")
-    hidden = toctree(["start", "guide", "notebooks/index", "models", "api/index", "development"]).replace(":maxdepth: 1", ":hidden:")
-    return f"{head}## Read on\n\n[Start here](start.md), look for your data in [the chooser](chooser.md), or open [a notebook](notebooks/index.md).\n\n{hidden}"
+    hidden = toctree(["guide", "notebooks/index", "models", "api/index", "development"]).replace(":maxdepth: 1", ":hidden:")
+    return f"{readme}\n{hidden}"
 
 
 def api_pages() -> dict[str, str]:
@@ -145,60 +153,67 @@ def beside_others(file: Path) -> str:
     return f"\n## The table\n\n{head}" + "\n".join(rows) + "\n"
 
 
-def executed(page: Path, folder: Path) -> str | None:
-    """A notebook with what its cells gave when the tests ran it, as JSON; None where they did not, or where its text has changed since."""
+def shown(page: Path) -> str:
+    """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
     import nbformat
 
-    kept = folder / f"{page.stem}.ipynb"
-    if not kept.exists():
-        return None
-    notebook, now = nbformat.read(kept, as_version=4), jupytext.read(page)
-    if [_text(cell) for cell in notebook.cells] != [_text(cell) for cell in now.cells]:
-        return None
-    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(SMALL, id="sizes"))
-    return str(nbformat.writes(notebook))
+    now, kept = jupytext.read(page), page.with_suffix(".ipynb")
+    if kept.exists():
+        notebook = nbformat.read(kept, as_version=4)
+        if [(cell.cell_type, cell.source) for cell in notebook.cells] == [(cell.cell_type, cell.source) for cell in now.cells]:
+            now = notebook
+    return str(nbformat.writes(now))
 
 
-def _text(cell: Any) -> str:
-    """Of a cell of a notebook; the sizes, which the tests make small, do not count."""
-    return "" if "parameters" in cell.metadata.get("tags", []) else str(cell.source).strip()
+def execute(page: Path) -> Any:
+    """A notebook, run at its full size."""
+    import jupytext
+    import nbclient
+
+    notebook = jupytext.read(page)
+    nbclient.NotebookClient(notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(page.parent)}}).execute()
+    return notebook
 
 
-def pages(ran: Path | None = None) -> dict[str, str]:
-    """Every page of the site by its path; ran: the folder of notebooks that the tests ran."""
+def keep(notebook: Any, page: Path) -> None:
+    """Write what a notebook gave beside its text: pictures of 64 colours, no bars of progress, nothing that differs from run to run by itself."""
+    import nbformat
+    from PIL import Image
+
+    notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+            if "image/png" in data:
+                small = io.BytesIO()
+                Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+                data["image/png"] = base64.b64encode(small.getvalue()).decode()
+    nbformat.write(notebook, page.with_suffix(".ipynb"))
+
+
+def pages() -> dict[str, str]:
+    """Every page of the site by its path."""
     out = {path.name: linked(placed(path.read_text(encoding="utf-8"))) for path in DOCS.glob("*.md")}
     out |= {name: placed((ROOT / name).read_text(encoding="utf-8")) for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
-    out |= {f"notebooks/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.md")}
-    found = {} if ran is None else {path.stem: executed(path, ran) for path in (ROOT / "notebooks").glob("*.md")}
-    for name, text in found.items():
-        if text is not None:
-            del out[f"notebooks/{name}.md"]
-            out[f"notebooks/{name}.ipynb"] = text
+    out |= {f"notebooks/{path.stem}.ipynb": shown(path) for path in NOTEBOOKS}
     out |= api_pages()
-    out |= {f"{key}.md": f"# {title}\n\n{words}\n\n{toctree(names)}" for key, (title, words, names) in SECTIONS.items()}
+    out |= {f"{name}.md": section_page(text) for name, text in sections().items()}
+    out["notebooks/index.md"] = section_page((ROOT / "notebooks" / "README.md").read_text(encoding="utf-8"))
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
     out["papers.md"] += papers_page().page()
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
-    out["notebooks/index.md"] = "# Notebooks\n\nEach goes from data to an answer, with the checks on the way.\n\n" + toctree(
-        sorted(Path(path).stem for path in out if path.startswith("notebooks/"))
-    )
     out["api/index.md"] = reference_page()
-    moved = [name for name, text in found.items() if text is not None]
-    return {path: _relinked(text, moved) for path, text in out.items()}
+    return out
 
 
-def _relinked(text: str, moved: list[str]) -> str:
-    """The page with its links to notebooks as they are where the tests ran these."""
-    for name in moved:
-        text = text.replace(f"notebooks/{name}.md)", f"notebooks/{name}.ipynb)").replace(f"]({name}.md)", f"]({name}.ipynb)")
-    return text
-
-
-def lay_out(source: Path, ran: Path | None = None) -> None:
+def lay_out(source: Path) -> None:
     """Write the pages that changed, and take away those that are gone."""
-    wanted = pages(ran)
+    wanted = pages()
     for path in [*source.rglob("*.md"), *source.rglob("*.ipynb")]:
         if str(path.relative_to(source)) not in wanted:
             path.unlink()
@@ -218,13 +233,19 @@ def main() -> int:
     from sphinx.cmd.build import build_main
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--execute", action="store_true", help="run the notebooks at their full size; what they gave is kept for the next time")
+    parser.add_argument("--execute", action="store_true", help="run the notebooks whose text has changed, at their full size, and keep what they gave")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "docs", help="folder of the site")
     told = parser.parse_args()
-    lay_out(told.out / "source", None if told.execute else ROOT / "build" / "notebooks")
+    for page in NOTEBOOKS if told.execute else ():
+        if "\"output_type\"" not in shown(page):
+            keep(execute(page), page)
+    lay_out(told.out / "source")
     sys.path.insert(0, str(told.out / "source"))
-    settings = ["-D", f"nb_execution_mode={'cache' if told.execute else 'off'}", "-D", f"nb_execution_cache_path={told.out / 'cache'}"]
-    return build_main(["-W", "--keep-going", "-q", *settings, "-d", str(told.out / "doctrees"), str(told.out / "source"), str(told.out / "site")])
+    failed = build_main(["-W", "--keep-going", "-q", "-d", str(told.out / "doctrees"), str(told.out / "source"), str(told.out / "site")])
+    fetched = [f"{page}: {call}" for page in sorted((told.out / "site").rglob("*.html")) for call in FETCHED.findall(page.read_text(encoding="utf-8"))]
+    if fetched:
+        print("a page fetches something from the network:", *fetched, sep="\n", file=sys.stderr)
+    return failed or int(bool(fetched))
 
 
 if __name__ == "__main__":

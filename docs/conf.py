@@ -8,7 +8,9 @@ from importlib import metadata
 from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst import Directive
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
 
 project = "ppl-models"
 author = "The authors of ppl-models"
@@ -19,12 +21,10 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx
 exclude_patterns = ["README.md"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
-myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
+nb_ipywidgets_js: dict[str, Any] = {}  # which a reader's browser would fetch
 nb_merge_streams = True
-nb_output_stderr = "remove"  # bars of progress
-nb_execution_timeout = 3600  # seconds a cell
-nb_execution_raise_on_error = True
+nb_execution_mode = "off"  # docs/build.py runs the notebooks
 
 autosummary_generate = False
 autodoc_typehints_format = "short"
@@ -34,26 +34,33 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
 html_theme = "pydata_sphinx_theme"
+html_math_renderer = "mathml"
 html_title = "ppl-models"
 html_show_sourcelink = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": True, "header_links_before_dropdown": 6, "navbar_persistent": [], "navbar_end": ["search-button", "theme-switcher"]}
 
-MERMAID = "https://cdn.jsdelivr.net/npm/mermaid@11/dist/mermaid.esm.min.mjs"  # as MathJax, fetched by the reader's browser
 ROLE = re.compile(r":(class|func|meth|attr|mod):`(~?)([\w.]+)`")
 
 
-class Mermaid(Directive):
-    """A diagram that the reader's browser draws."""
+def mathml(tex: str, block: bool = False) -> str:
+    """The formula as browsers draw it by themselves, after spellings that docutils does not know are changed to those that it does."""
+    tex = tex.replace(r"\dots", r"\ldots").replace(r"\texttt", r"\mathtt")
+    tex = re.sub(r"\\([Bb]ig)m?(?![a-z])", r"\\\1l", tex)
+    drawn = str(tex2mathml(re.sub(r"\\textstyle(\\[a-z]+)", r"{\\textstyle \1}", tex), as_block=block))
+    return re.sub(r"(<msu[bp]>|<msubsup>)(\s*)<mo>", r'\1\2<mo stretchy="false">', drawn)  # a brace stays on its line
 
-    has_content = True
 
-    def run(self) -> list[nodes.Node]:
-        text = "\n".join(self.content)
-        script = f'<script type="module">import mermaid from "{MERMAID}"; mermaid.initialize({{startOnLoad: true}});</script>'
-        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return [nodes.raw("", f'<pre class="mermaid">{escaped}</pre>{script}', format="html")]
+def formula(writer: Any, node: nodes.math | nodes.math_block) -> None:
+    block = isinstance(node, nodes.math_block)
+    try:
+        drawn = mathml(node.astext(), block)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s: %s", error, node.astext(), location=node)
+        drawn = ""
+    writer.body.append(f'<div class="math">{drawn}</div>' if block else drawn)
+    raise nodes.SkipNode
 
 
 def public_paths(faces: list[str]) -> dict[str, str]:
@@ -82,7 +89,9 @@ def setup(app: Any) -> None:
         return match.group()
 
     def shown(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+        if re.search(r"\.set_\w+_request$", name):  # scikit-learn's, whose links lead into its own pages
+            lines[:] = lines[:1]
         lines[:] = [ROLE.sub(as_shown, line) for line in lines]
 
-    app.add_directive("mermaid", Mermaid)
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", shown)

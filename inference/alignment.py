@@ -52,6 +52,18 @@ def align(
     Raises:
         ValueError: if nothing is known of the latents of the model, a site is missing or has
             another shape (naming it), or a value is not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.alignment import align
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> moved = {name: value.flip(0) for name, value in classes.params.items()}
+        >>> align(classes, moved).permutations
+        {'assignments': tensor([1, 0])}
     """
     model = getattr(fit, "model", None)
     other = reference if isinstance(reference, Mapping) else getattr(reference, "params", None)

@@ -196,6 +196,16 @@ def compare(
 
     Warns:
         UserWarning: for each pair of kinds of numbers that are not comparable.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import compare, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> fits = {f"{k} classes": fit(Mixture(k), answers) for k in (1, 2)}
+        >>> compare(fits, answers, num_folds=3).table.index[0]
+        '2 classes'
     """
     seed = as_seed("compare", seed)
     if (

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from inference.base.structure import as_numbers
 from inference.fitting.columns import (
@@ -193,7 +193,7 @@ class PredictiveCheck:
         with np.errstate(invalid="ignore"):
             clear = (
                 known
-                & (np.abs(sizes) > stats.norm.isf(LEVEL / (2 * known.sum())) * errors)
+                & (np.abs(sizes) > -ndtri(LEVEL / (2 * known.sum())) * errors)
                 & (np.abs(sizes) >= LEAST)
             )
         one, other = np.triu_indices(self.observed.shape[1], 1)
@@ -219,7 +219,7 @@ def _outstanding(
     with np.errstate(invalid="ignore"):
         off = (
             np.abs(judged[0] - judged[1:].mean(0))
-            > stats.t.isf(LEVEL / (2 * num_columns), num_simulations - 1) * errors
+            > -stdtrit(num_simulations - 1, LEVEL / (2 * num_columns)) * errors
         )
         clear = off & (np.abs(sizes) >= LEAST)
     order = sorted(np.flatnonzero(clear).tolist(), key=lambda j: -abs(sizes[j]))
@@ -246,6 +246,18 @@ def predictive_check(
         ValueError: if ``num_simulations`` or ``max_rows`` is not positive, ``data`` does not fit
             the model, or the program observes several things (:func:`predictive_checks` has one
             check for each).
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.predictive import predictive_check
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> observed, simulated = predictive_check(classes, answers).item_means()
+        >>> simulated.shape
+        (20, 4)
     """
     checks = predictive_checks(fit, data, num_simulations, seed, max_rows)
     if len(checks) != 1:
@@ -277,7 +289,7 @@ def predictive_checks(
     Raises:
         ValueError: if a number is not positive, or ``data`` does not fit the model.
     """
-    seed = as_seed("predictive_checks", seed)
+    seed = as_seed("predictive_check", seed)
     for name, value in (("num_simulations", num_simulations), ("max_rows", max_rows)):
         check_size("predictive_check", name, value)
     fit.refuse_weights("predictive_check")

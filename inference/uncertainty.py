@@ -186,6 +186,17 @@ def standard_errors(
             gives none (saying why), if they lie on a bound, or the information is singular or not
             positive definite, naming the parameters; for an unknown kind, for latents that cannot
             be summed out, for a fit without a point estimate.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.uncertainty import standard_errors
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> standard_errors(classes, answers).standard_errors["weights"].round(decimals=2)
+        tensor([0.0400, 0.0400], dtype=torch.float64)
     """
     if kind not in KINDS:
         raise ValueError(f"standard_errors: kind must be one of {KINDS}, got {kind!r}")

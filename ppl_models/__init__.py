@@ -61,6 +61,7 @@ from ppl_models.parts.responses import (
 )
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.sparse_coding import SparseCoding as SparseCoding
+from ppl_models.unmixing import Unmixing as Unmixing
 from ppl_models.usage_factorization import UsageFactorization as UsageFactorization
 
 if typing.TYPE_CHECKING:  # what comes on first use, for type checkers and editors

@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import DictionaryDescription
-from ppl_models.parts.distributions import Flat
+from ppl_models.parts.distributions import Flat, broadcast_shapes
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
 from ppl_models.parts.validation import check_number, check_size, numbers_like, plain_fields
@@ -61,7 +61,7 @@ class SparseCodes(TorchDistribution):
             -math.log(math.comb(self.num_columns, self.sparsity)) - self.sparsity * self.bound.log()
         )
         return torch.where(inside, density, -torch.inf).expand(
-            torch.broadcast_shapes(inside.shape, self.batch_shape)
+            broadcast_shapes(inside.shape, self.batch_shape)
         )
 
 

@@ -368,3 +368,25 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_first_fits_are_light() -> None:
+    """Everyday models load none of the libraries that take longer than the fit."""
+    code = (
+        "import sys, numpy as np; from inference import EM, fit; from ppl_models import *;"
+        " x = np.random.default_rng(0).normal(size=(60, 3)); yes = (x > 0) * 1.0;"
+        " models = [(Mixture(2, MultivariateNormal()), x), (Mixture(2, Normal()), x),"
+        " (Mixture(2, Bernoulli()), yes), (Mixture(2, Categorical(2)), yes),"
+        " (HiddenMarkov(2, Normal()), x[None])];"
+        " [fit(model, rows, EM(), num_restarts=2) for model, rows in models];"
+        " heavy = {'sympy', 'scipy.optimize', 'pandas', 'sklearn', 'matplotlib', 'arviz'};"
+        " print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert done.stdout.strip() == "[]"

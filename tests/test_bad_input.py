@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 import torch
 from support.answer_tables import ANSWERS
 
-from inference import EM, fit
-from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Normal, Poisson
+import ppl_models_command
+from inference import EM, RowBlocks, fit
+from inference.studies import run_jobs
+from ppl_models import Bernoulli, Blocks, DeepDiscreteEncoder, LogNormal, Mixture, Normal, Poisson
+from ppl_models.data.files import read_frame, read_table
 from ppl_models.data.tables import ConstantColumnWarning
 
 pytestmark = pytest.mark.filterwarnings(
@@ -270,3 +274,59 @@ def test_single_precision_is_kept():
         EM(tolerance=1e-5, parameter_tolerance=1e-2),
     )
     assert {value.dtype for value in result.params.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet", "table.arrow"])
+def test_a_file_that_needs_pyarrow_names_the_extra(name, tmp_path, monkeypatch):
+    table, file = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 0.0]}), tmp_path / name
+    writers = {".csv": table.to_csv, ".parquet": table.to_parquet, ".arrow": table.to_feather}
+    writers[file.suffix](file)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    readers = [read_table, read_frame, *([RowBlocks.of] if name != "table.csv" else [])]
+    for read in readers:
+        with pytest.raises(ValueError, match=r'needs pyarrow.*pip install "ppl-models\[arrow\]"$'):
+            read(file)
+
+
+def test_the_command_line_without_typer_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r'needs typer.*pip install "ppl-models\[cli\]"$'):
+        ppl_models_command.main()
+
+
+def test_a_bar_of_progress_without_rich_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    with pytest.raises(ValueError, match=r'needs rich.*pip install "ppl-models\[cli\]"$'):
+        fit(Mixture(2), ANSWERS, METHOD, num_restarts=1, progress=True)
+
+
+def test_a_scheduler_without_dask_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+
+    def job(seed):
+        return seed
+
+    with pytest.raises(ValueError, match=r'pip install "ppl-models\[cluster\]"$'):
+        run_jobs(job, [{"seed": 1}], scheduler="tcp://localhost:8786")
+
+
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys(("pyarrow", "rich", "typer", "distributed", "dask")))
+import numpy as np, pandas as pd
+from inference import EM, Fit, fit
+from ppl_models import Mixture
+rows = np.random.default_rng(0).random((80, 3)) < 0.5
+table = pd.DataFrame(rows.astype(float), columns=list("abc"))
+result = fit(Mixture(2), table, EM(max_iterations=30), num_restarts=1)
+result.summary(table), result.posterior_frame(table), result.predict(table)
+result.report("page.html", table)
+result.save("kept")
+print(Fit.load("kept").num_rows)
+"""
+
+
+def test_what_needs_no_extra_runs_without_them(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("80\n", "")

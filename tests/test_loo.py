@@ -67,7 +67,7 @@ def test_moved_draws_repair_an_outlier():
             side = pyro.sample("side", dist.Bernoulli(torch.tensor(0.5, dtype=F64)))
             return pyro.sample("x", dist.Normal(mean + 1e-9 * side, 1.0), obs=data)
 
-    result = fit(model, x, NUTS(num_chains=4, num_warmup=100, num_draws=500))
+    result = fit(model, x, NUTS(num_chains=4, warmup_steps=100, num_samples=500))
     precision = 9 + 0.01
     exact = stats.norm.logpdf(9.0, float(x[:9].sum()) / precision, math.sqrt(1 + 1 / precision))
     with warnings.catch_warnings():

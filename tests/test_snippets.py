@@ -1,10 +1,12 @@
-"""Every example in the README and in the pages of ``docs`` runs as it stands, prints what the page
-says, and leads where its links point.
+"""Every example in the README, the pages of ``docs`` and docstrings runs as it stands, and prints
+what the page says; links lead where they point.
 """
 
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import importlib.util
 import json
 import re
@@ -17,6 +19,7 @@ import nbformat
 import pytest
 import typer
 
+import inference
 import ppl_models
 from inference.cli.main import app
 
@@ -71,6 +74,38 @@ def test_examples_run(
         assert numbers(found) == pytest.approx(numbers(told), rel=1e-3)
 
 
+def docstring_examples() -> dict[str, doctest.DocTest]:
+    """Examples of public names, and of the methods of fits, by name."""
+    found, finder = {}, doctest.DocTestFinder(recurse=False)
+    for face in module("build").FACES:
+        named = vars(inference.Fit) if face == "inference" else {}
+        public = importlib.import_module(face)
+        for name in (*named, *dir(public)):
+            value = getattr(inference.Fit if name in named else public, name)
+            if callable(value) and ">>> " in (getattr(value, "__doc__", None) or ""):
+                (found[name],) = finder.find(value, name, globs={})
+    return found
+
+
+DOCSTRINGS = docstring_examples()
+
+
+def test_what_people_need_has_an_example() -> None:
+    assert len(DOCSTRINGS) >= 20
+    build = module("build")
+    first = {path.rpartition(".")[2] for path in build.FIRST["Questions to a fit"]}
+    assert first - set(DOCSTRINGS) <= {"loo", "save"}  # load has the example of save
+
+
+@pytest.mark.parametrize("name", sorted(DOCSTRINGS))
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of few draws
+def test_docstring_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(DOCSTRINGS[name])
+    assert ran.attempted > 2
+    assert ran.failed == 0
+
+
 @pytest.mark.parametrize("page", pages_with("sh"), ids=name_of)
 def test_commands_have_these_options(page: Path) -> None:
     for line in "".join(snippets().blocks(page, "sh")).splitlines():
@@ -81,6 +116,9 @@ def test_commands_have_these_options(page: Path) -> None:
                 command, rest = command.commands[rest[0]], rest[1:]
             assert not hasattr(command, "commands"), f"there is no such command: {line}"
             command.make_context(words[0], rest)  # refuses what the command does not know
+        elif words[:2] == ["pip", "install"]:
+            pinned = {word for word in words if "==" in word}
+            assert pinned <= set((ROOT / "constraints.txt").read_text(encoding="utf-8").split())
         elif words[:1] == ["make"]:
             assert f"\n{words[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8"), line
 
@@ -149,26 +187,36 @@ def test_what_a_benchmark_left_becomes_a_table(tmp_path: Path) -> None:
 
 
 def test_the_site_has_every_page() -> None:
-    listed = {name for _, _, names in module("build").SECTIONS.values() for name in names} | {
-        "start"
-    }
-    assert {page.stem for page in PAGES} - {"README"} - listed == set()
+    build = module("build")
+    lists = [*build.sections().values(), (ROOT / "notebooks" / "README.md").read_text("utf-8")]
+    listed = [name for text in lists for name in build.listed(text)]
+    assert len(listed) == len(set(listed))
+    assert {page.stem for page in (*PAGES, *build.NOTEBOOKS)} - {"README"} | {"CHANGELOG"} == set(
+        listed
+    )
 
 
 def test_the_site_shows_what_notebooks_gave_while_their_text_is_the_same(tmp_path):
     page, build = tmp_path / "own.md", module("build")
-    text = (
-        "# Own\n\n```{code-cell} ipython3\n:tags: [parameters]\n\nnum = 9\n```\n\n```{code-cell}"
-        " ipython3\nprint(num)\n```\n"
-    )
+    text = "# Own\n\n```{code-cell} ipython3\nprint(num)\n```\n"
     page.write_text(text)
-    assert build.executed(page, tmp_path) is None  # no test ran it
+    assert json.loads(build.shown(page))["cells"][1]["outputs"] == []  # was never run
     notebook = jupytext.read(page)
-    notebook.cells[1].source = "num = 2"  # as the tests make it
-    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
     nbformat.write(notebook, tmp_path / "own.ipynb")
-    shown = json.loads(build.executed(page, tmp_path))
-    assert "small sizes" in "".join(shown["cells"][1]["source"])
-    assert shown["cells"][3]["outputs"][0]["text"] == ["2\n"]
+    assert json.loads(build.shown(page))["cells"][1]["outputs"][0]["text"] == ["2\n"]
     page.write_text(text.replace("print(num)", "print(num + 1)"))
-    assert build.executed(page, tmp_path) is None  # what it gave is of another text
+    assert (
+        json.loads(build.shown(page))["cells"][1]["outputs"] == []
+    )  # what it gave is of another text
+
+
+def test_a_page_that_fetches_something_is_found() -> None:
+    fetched = module("build").FETCHED
+    assert fetched.search('<script async="async" src="https://cdn.example.org/x.js"></script>')
+    assert fetched.search(
+        '<link rel="stylesheet" type="text/css" href="//cdn.example.org/x.css" />'
+    )
+    assert not fetched.search(
+        '<script src="_static/x.js"></script><a href="https://pyro.ai">Pyro</a>'
+    )

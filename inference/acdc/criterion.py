@@ -335,6 +335,17 @@ def acdc(
     Raises:
         ValueError: for no fits, a fit of another number of components or rows, a family without
             component noise, or settings out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.acdc import acdc
+        >>> from ppl_models import Mixture, MultivariateNormal
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=(200, 1)) + 6 * (rng.random((200, 1)) < 0.4)
+        >>> fits = {k: fit(Mixture(k, MultivariateNormal()), rows) for k in (1, 2)}
+        >>> acdc(fits, rows).select().num_components
+        2
     """
     seed = as_seed("acdc", seed)
     discrepancy = KDE() if discrepancy is None else discrepancy

@@ -107,8 +107,6 @@ def match_all(
     features: Tensor, target: Tensor, signs: bool, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Match every draw by least squares: permutations (D, K) and flips (D, K)."""
-    from scipy.optimize import linear_sum_assignment
-
     features, target = features.detach().cpu().double(), target.detach().cpu().double()
     norms = features.square().sum(-1).unsqueeze(-1) + target.square().sum(-1)  # (D, K, K)
     inner = features @ target.mT
@@ -121,6 +119,8 @@ def match_all(
     size = target.shape[0]
     clash = (permutations.sort(-1).values != torch.arange(size)).any(-1)
     for draw in clash.nonzero().ravel().tolist():
+        from scipy.optimize import linear_sum_assignment  # takes a while, and is seldom needed
+
         rows, columns = linear_sum_assignment(cost[draw].numpy())
         permutations[draw, torch.as_tensor(columns)] = torch.as_tensor(rows)
     return permutations, flipped.gather(1, permutations.unsqueeze(1)).squeeze(1)

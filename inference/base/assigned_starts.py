@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -19,15 +20,24 @@ AT_ONCE = 2**20  # numbers of the rows
 NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
 
 
-def centres(x: Tensor, num: int, spread: bool, generator: Generator, num_steps: int = 0) -> Tensor:
+def centres(
+    x: Tensor,
+    num: int,
+    spread: bool,
+    generator: Generator,
+    num_steps: int = 0,
+    is_greedy: bool = False,
+) -> Tensor:
     """Rows of x, by k-means++ (D. Arthur and S. Vassilvitskii 2007) or uniformly, (K, J).
 
     Args:
         x: (N, J); num: K; spread: k-means++.
         num_steps: at most so many steps of Lloyd's algorithm from there (S. Lloyd 1982,
             doi:10.1109/TIT.1982.1056489): centres are means then.
+        is_greedy: whether every further row is the best of several that k-means++ draws (A.
+            Bhattacharya et al. 2020, doi:10.4230/LIPIcs.ESA.2020.18).
     """
-    picked = x[_picked(x, num, spread, generator)]
+    picked = x[_picked(x, num, spread, generator, 2 + int(math.log(num)) if is_greedy else 1)]
     for _ in range(num_steps):
         which = nearest(x, picked)
         sums = torch.zeros_like(picked).index_add_(0, which, x)
@@ -39,7 +49,9 @@ def centres(x: Tensor, num: int, spread: bool, generator: Generator, num_steps: 
     return picked
 
 
-def _picked(x: Tensor, num: int, spread: bool, generator: Generator) -> list[int] | Tensor:
+def _picked(
+    x: Tensor, num: int, spread: bool, generator: Generator, num_tried: int
+) -> list[int] | Tensor:
     """Indices of K rows."""
     if not spread:
         return torch.randperm(len(x), generator=generator)[:num]
@@ -47,8 +59,11 @@ def _picked(x: Tensor, num: int, spread: bool, generator: Generator) -> list[int
     closest = _squares(x, x[picked[0]])
     while len(picked) < num:
         weights = closest if float(closest.sum()) > 0 else torch.ones_like(closest)
-        picked.append(int(torch.multinomial(weights, 1, generator=generator)))
-        closest = torch.minimum(closest, _squares(x, x[picked[-1]]))
+        tried = torch.multinomial(weights, num_tried, replacement=True, generator=generator)
+        left = [torch.minimum(closest, _squares(x, x[row])) for row in tried]
+        best = min(range(num_tried), key=lambda i: float(left[i].sum()))
+        picked.append(int(tried[best]))
+        closest = left[best]
     return picked
 
 

@@ -194,12 +194,13 @@ def gaussian_split(
     normals given their sum, in one shot.
 
     Args:
-        residual: r, (N, D); scales: standard deviations, (K, D).
+        residual: r, (N, D).
+        scales: standard deviations, (K, D) or by row (N, K, D or 1).
 
     Returns:
         (M, N, K, D).
     """
-    shape = (num_draws, len(residual), *scales.shape)
+    shape = (num_draws, len(residual), scales.shape[-2], residual.shape[-1])
     noise = scales * torch.randn(shape, generator=generator, dtype=torch.float64).to(residual)
-    share = scales.square() / scales.square().sum(0)
+    share = scales.square() / scales.square().sum(-2, keepdim=True)
     return (share * (residual.unsqueeze(-2) - noise.sum(-2, keepdim=True)) + noise) / scales

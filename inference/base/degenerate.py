@@ -29,14 +29,14 @@ def shared_values(
 
 
 def value_sums(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sums over rows for :func:`shared_words`: n_k, and r_nk log r_nl, (K, 1 + K).
+    """Sums over rows for :func:`shared_words`: n_k, and r_nk log r_nl, ([R], K, 1 + K).
 
     Args:
-        probabilities, weights: as :func:`shared_values`.
+        probabilities: ([R], N, K); weights: as :func:`shared_values`.
     """
     r = probabilities.detach().double().cpu()
     weighted = r if weights is None else r * weights.double().cpu().unsqueeze(-1)
-    return torch.cat([weighted.sum(0).unsqueeze(-1), weighted.mT @ r.clamp(min=1e-300).log()], -1)
+    return torch.cat([weighted.sum(-2).unsqueeze(-1), weighted.mT @ r.clamp(min=1e-300).log()], -1)
 
 
 def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
@@ -50,18 +50,18 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
         sums: of :func:`value_sums`, those of parts of the rows added up.
         what, first: as :func:`shared_values`.
     """
-    counts, products = sums[:, 0], sums[:, 1:]
+    counts, products = sums[:, 0].numpy(), sums[:, 1:].numpy()
     used = counts >= 1.0
     words = [
         f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected"
-        for k in (~used).nonzero().ravel().tolist()
+        for k in (~used).nonzero()[0].tolist()
     ]
-    inner = products / counts.clamp(min=1e-300).unsqueeze(-1)  # (K, K)
+    inner = products / counts.clip(1e-300)[:, None]  # (K, K)
     diagonal = inner.diagonal()
-    divergence = diagonal[:, None] + diagonal - inner - inner.mT
+    divergence = diagonal[:, None] + diagonal - inner - inner.T
     same = (divergence < COPIES) & used & used[:, None]
     groups: list[list[int]] = []
-    for k in used.nonzero().ravel().tolist():
+    for k in used.nonzero()[0].tolist():
         home = next((group for group in groups if same[group[0], k]), None)
         groups.append([k]) if home is None else home.append(k)
     for group in groups:

@@ -18,6 +18,7 @@ from torch import Tensor
 from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
 from inference.base.structure import Capability
 from inference.programs.program import Params
+from inference.programs.restarts import stacked
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -76,17 +77,15 @@ def rank_restarts(
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
     """Faults of the solution of each restart; see ``Structure.degenerate``."""
-    num = len(next(iter(params.values())))
-    faults = []
-    for r in range(num):
-        params_r = {name: value[r] for name, value in params.items()}
-        finite = all(bool(value.isfinite().all()) for value in params_r.values())
-        faults.append(
-            problem.structure.degenerate(problem, problem.structure.canonical(params_r))
-            if finite
-            else ("not finite",)
-        )
-    return tuple(faults)
+    finite = torch.stack(
+        [value.isfinite().reshape(len(value), -1).all(-1).cpu() for value in params.values()]
+    ).all(0)
+    every = [
+        problem.structure.canonical({name: value[r] for name, value in params.items()})
+        for r in finite.nonzero().ravel().tolist()
+    ]
+    found = iter(problem.structure.degenerate(problem, stacked(every)) if every else ())
+    return tuple(next(found) if is_finite else ("not finite",) for is_finite in finite.tolist())
 
 
 def distinct_optima(

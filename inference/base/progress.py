@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ppl_models.parts.validation import installed
+
 LINE_EVERY, BAR_EVERY = (
     60.0,
     0.1,
@@ -39,6 +41,8 @@ class NoProgress:
     def update(
         self, iteration: int, objective: float, active: int, gap: float | None = None
     ) -> None: ...
+
+    def doing(self, what: str) -> None: ...
 
     def __enter__(self) -> NoProgress:
         return self
@@ -140,7 +144,8 @@ class RichProgress:
         remark: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from rich.console import Console
+        with installed("progress=True", "cli"):
+            from rich.console import Console
 
         self.label, self.total, self.in_iterations, self.remark, self._clock = (
             label,
@@ -154,6 +159,7 @@ class RichProgress:
         self._began = self._said = clock()
         self._latest: tuple[int, float, int] | None = None
         self._bar: Any = None
+        self._piece = ""
         if not in_iterations:
             self._left.saw(0, 0, None, self._began)
         if self._console.is_terminal or self._console.is_jupyter:
@@ -178,6 +184,13 @@ class RichProgress:
             self._said = now
             self._show()
 
+    def doing(self, what: str) -> None:
+        """Say which piece of work begins, the one before it being done."""
+        self._piece = f", now: {what[:1].lower()}{what[1:]}"
+        self.update(0 if self._latest is None else self._latest[0] + 1, math.nan, 0)
+        if self._bar is not None:
+            self._show()
+
     def _show(self) -> None:
         iteration, objective, active = self._latest or (0, math.nan, 0)
         if self.in_iterations:
@@ -188,6 +201,7 @@ class RichProgress:
                 if self.total is None
                 else f"{iteration:,} of {self.total:,} done"
             )
+        status += self._piece
         left = self._left.text()
         left = left if self.in_iterations else left.replace("at most", "about")
         status = f"{status}, {left}{self.remark}" if left else status

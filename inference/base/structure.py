@@ -31,6 +31,7 @@ from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
+from inference.programs.quadrature import quadrature_of
 from inference.programs.sites import MAX_SUMMED, is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor
 from ppl_models.descriptions.covariates import Covariates
@@ -119,7 +120,7 @@ class Structure:
     local_sites: tuple[
         str, ...
     ] = ()  # continuous latents of the rows, for which a fit holds point estimates
-    integrated_sites: tuple[str, ...] = ()  # those that are integrated in closed form
+    integrated_sites: tuple[str, ...] = ()  # those that are integrated, whatever the engine
     relative_to: str | None = (
         # what the likelihood is a ratio to, in words; None where it is a density or probability of
         # the data
@@ -132,6 +133,8 @@ class Structure:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        if (quadrature := quadrature_of(model)) is not None:
+            self.integrated_sites = tuple(quadrature.dims)
 
     @property
     def about(self) -> Any:
@@ -189,8 +192,8 @@ class Structure:
         """
         return None
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
-        """Reasons, in words, why a solution is degenerate; () if it is not.
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """Reasons, in words, why the solution of each restart is degenerate; () if it is not.
 
         Such restarts rank behind all others.
 
@@ -198,20 +201,25 @@ class Structure:
 
         Args:
             problem: model and data.
-            params: by site name, without leading dims, under the canonical labels.
+            params: by site name, (R, ...), each restart under its canonical labels.
         """
+        num = len(next(iter(params.values())))
         if checks_data(self.model) and all(
             site.distribution != "Categorical" for site in problem.program_of_one_row().sites
         ):
             # a run on all rows draws their latents, which takes long where these have many values
-            return ()
+            return [()] * num
         held = dataclasses.replace(problem, rows=None).num_rows
-        return useless_values(
-            problem.program(),
-            params,
-            held,
-            1.0 if problem.rows is None else problem.num_rows / held,
-        )
+        weight = 1.0 if problem.rows is None else problem.num_rows / held
+        return [
+            useless_values(
+                problem.program(),
+                {name: value[r] for name, value in params.items()},
+                held,
+                weight,
+            )
+            for r in range(num)
+        ]
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         """Accelerated halves of EM, or None.
@@ -235,7 +243,8 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
-        if problem.weights is not None and (steps := self.steps(problem, 2**18, 1)) is not None:
+        steps = self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
+        if steps is not None:  # else the program is traced
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
                 return log_likelihood.double().cpu(), (log_likelihood + log_prior).double().cpu()
@@ -308,11 +317,6 @@ class Structure:
                 f"{', '.join(self.local_sites)} of the rows are estimated beside the parameters, so"
                 " the likelihood is conditional on them"
             )
-        if self.integrated_sites:
-            return (
-                f"{', '.join(self.integrated_sites)} of the rows are continuous; Bootstrap() gives"
-                " intervals here"
-            )
         return None
 
     def why_no_criteria(self, params: Params) -> str | None:
@@ -362,7 +366,11 @@ class Structure:
     def recommended(self, problem: Problem) -> Recommendation:
         """Recommend engine, start and restarts where the user names none."""
         program = problem.program()
-        sites = [site for site in program.sites if site.kind == "latent"]
+        sites = [
+            site
+            for site in program.sites
+            if site.kind == "latent" and site.name not in program.integrated
+        ]
         if (
             not sites
             or not program.names("parameter")

@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -225,16 +225,47 @@ def warned() -> Iterator[None]:
 def deliver(
     result: Fit,
     frame: pd.DataFrame | RowBlocks,
-    out: Path,
-    image_shape: tuple[int, int] | None,
+    call: Call,
+    image_shape: tuple[int, int] | None = None,
     read_as: dict[str, Any] | None = None,
-    of_rows: bool = True,
+    more: Mapping[str, Callable[[Path], str]] | None = None,
+    reference: pd.DataFrame | None = None,
 ) -> None:
-    """Write the folder of a fit and print its contents; with ``of_rows`` its rows too."""
-    from inference.fitting.repr import course_of
-    from inference.report.results_folder import FIT, KEPT, POSTERIOR, REPORT, SUMMARY, write_results
+    """Write the folder of a fit, its page last, and print what it holds.
 
-    summary = write_results(result, frame, out, image_shape, read_as)
+    Args:
+        result: the fit.
+        frame: its rows.
+        call: with the folder, ``--no-report`` and ``--no-progress``; ``choice`` of it is the record
+            of a choice that the command made, for the page.
+        image_shape: of items that are pixels.
+        read_as: how the rows were read from their file.
+        more: files beside the results, by name, each with a function that writes it and returns
+            what it holds in words; of None the posterior of the rows.
+        reference: signatures that those of the fit are matched with on the page.
+    """
+    from inference.fitting.repr import course_of
+    from inference.report.results_folder import (
+        FIT,
+        KEPT,
+        POSTERIOR,
+        SUMMARY,
+        add_report,
+        write_results,
+    )
+
+    out, held = call.out, dict[str, str]()
+    files: dict[str, Callable[[Path], str]] = (
+        {ROWS: functools.partial(write_rows, result, frame)} if more is None else dict(more)
+    )
+
+    def kept(name: str, write: Callable[[Path], str]) -> Callable[[Path], None]:
+        return lambda path: held.update({name: write(path)})
+
+    if getattr(call, "choice", None) is not None:
+        files["sizes.csv"] = functools.partial(_write_sizes, call.choice)
+    writers = {name: kept(name, write) for name, write in files.items()}
+    summary = write_results(result, frame, out, image_shape, read_as, writers, report=False)
     if KEPT in summary:
         typer.echo(
             f"Of the {result.num_rows:,} rows the folder keeps {summary[KEPT]:,}, drawn at random,"
@@ -242,11 +273,22 @@ def deliver(
         )
     typer.echo(
         f"{course_of(result)}, {result.seconds:.1f} s\n{result.likelihood_name}"
-        f" {result.log_likelihood:.2f}, {_objective(result)}\nresults in {out}: {REPORT} (open it"
-        f" in a browser), {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
+        f" {result.log_likelihood:.2f}, {_objective(result)}\nresults in {out}:"
+        f" {POSTERIOR} (ArviZ), {FIT}/ (Fit.load), {SUMMARY}"
     )
-    if of_rows:
-        typer.echo(write_rows(result, frame, out / ROWS))
+    for name, words in held.items():
+        typer.echo(f"{out / name}: {words}")
+    if call.no_report:
+        typer.echo(f"no page was made; ppl-models report {out} makes it")
+    else:
+        choice = getattr(call, "choice", None)
+        page = add_report(result, frame, out, summary, not call.no_progress, choice, reference)
+        typer.echo(f"page: {page} (open it in a browser)")
+
+
+def _write_sizes(choice: Any, path: Path) -> str:
+    write_csv(choice.table, path, index_label="components")
+    return "one line a number that was compared"
 
 
 def check_out(out: Path, overwrite: bool, checkpoint: Path | None = None) -> None:
@@ -352,10 +394,12 @@ def _saved_fit(out: Path | None) -> tuple[int, int] | None:
 
 
 def _how_saved(out: Path) -> str:
-    from inference.report.results_folder import FIT, REPORT
+    from inference.report.results_folder import FIT, REPORT, SUMMARY
 
     if (out / REPORT).exists():
         return f"the fit is saved in {out / FIT}, and its page is {out / REPORT}"
+    if (out / SUMMARY).exists():
+        return f"all results but the page are in {out}: ppl-models report {out} makes it"
     return f"the fit is saved in {out / FIT}: ppl-models report {out / FIT} DATA makes its page"
 
 
@@ -407,7 +451,7 @@ def write_rows(
     given = f", given the {' and '.join(local)} that suit it best" if local else ""
     listing = ", ".join(shown[:6]) + (", ..." if len(shown) > 6 else "")
     return (
-        f"{path}: one line a {'step' if result.structure.row_columns else 'row'} with {listing},"
+        f"one line a {'step' if result.structure.row_columns else 'row'} with {listing},"
         f" and {what[0]} (of {what[1]}: {result.likelihood_name}{given})"
     )
 

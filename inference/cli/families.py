@@ -16,6 +16,7 @@ import typer
 
 from inference.base.streaming.column_scan import scan_columns
 from inference.cli.app import (
+    ROWS,
     Call,
     command,
     deliver,
@@ -24,6 +25,7 @@ from inference.cli.app import (
     warn,
     warned,
     write_csv,
+    write_rows,
 )
 from inference.cli.reading import (
     blocks_of,
@@ -109,7 +111,7 @@ def _fit_rows(
             for name in scan.counting if callable(distribution) else ():
                 warn(f"column {name!r} {COUNTS}")
             say_blocks(blocks, chosen if is_open(model) else "")
-            deliver(run(model, blocks, call, init), blocks, call.out, shape)
+            deliver(run(model, blocks, call, init), blocks, call, shape)
             return
     given = read_covariates(call)
     frame, distribution = read(item_columns(call, given), None)
@@ -125,7 +127,7 @@ def _fit_rows(
         warn(f"column {name!r} {COUNTS}")
     rows, covariates = joined(frame, given)
     result = fit_rows(build(frame, component, covariates), rows, call, init)
-    deliver(result, rows, call.out, shape)
+    deliver(result, rows, call, shape)
 
 
 @command(fit_app, "mixture")
@@ -144,19 +146,17 @@ def fit_mixture(call: Call) -> None:
             " with it"
         )
     sizes = None if call.choose is None else range_of(call.choose, "--choose")
-    choice: Any = None
 
     def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
         return Mixture(call.components or 1, component, frame.shape[1], covariates=covariates)
 
     def fit_rows(model: Mixture, rows: Any, call: Call, init: Any) -> Fit:
-        nonlocal choice
         if sizes is None:
             return run(model, rows, call, init)
         from inference.selection.dimension import select_dimension
 
         with warned():
-            choice = select_dimension(
+            call.choice = select_dimension(
                 lambda size: dataclasses.replace(model, num_components=size),
                 rows,
                 sizes,
@@ -165,14 +165,14 @@ def fit_mixture(call: Call) -> None:
                 seed=call.seed,
                 progress=not call.no_progress,
             )
-        return choice.best
+        return call.choice.best
 
     why = "--choose compares fits of rows in memory; give --components" if sizes else ""
     if call.covariates is not None:
         why = ""
     _fit_rows(call, partial(read_items, call), build, why=why, fit_rows=fit_rows)
     if sizes is not None:
-        write_csv(choice.table, call.out / "sizes.csv", index_label="components")
+        choice = call.choice
         typer.echo(choice.table[["bic", "aic", "chosen"]].round(2).to_string())
         typer.echo(
             f"{choice.chosen} groups have the smallest BIC of {sizes[0]} to {sizes[-1]}; all"
@@ -210,6 +210,7 @@ def fit_pmf(call: Call) -> None:
         NegativeBinomialFactorization,
         PoissonFactorization,
     )
+    from ppl_models.unmixing import Unmixing
     from ppl_models.usage_factorization import UsageFactorization
 
     if call.law is not None:
@@ -222,6 +223,7 @@ def fit_pmf(call: Call) -> None:
         )
     seen, blocks = _numbers(call, "--usage wants its rows in memory" if call.usage else "")
     sizes = (seen.shape[1], call.components)
+    reference = read_reference(call, list(map(str, seen.columns)))
     if call.usage:
         model: Any = UsageFactorization(*sizes)
     elif call.distribution == "poisson":
@@ -230,17 +232,75 @@ def fit_pmf(call: Call) -> None:
         model = NegativeBinomialFactorization(
             *sizes, variance=call.distribution.removeprefix("nb-")
         )
+    elif call.distribution.startswith("mixed"):
+        is_correlated = call.distribution == "mixed-correlated"
+        model = Unmixing(*sizes, "correlated" if is_correlated else "independent")
     else:
         model = GaussianFactorization(*sizes, nonnegative=call.distribution == "normal-nonnegative")
     if blocks is not None:
         say_blocks(blocks)
     rows = seen if blocks is None else blocks
     result = run(model, rows, call)
-    deliver(result, rows, call.out, None)
-    signatures = call.out / "signatures.csv"
-    table = result.frames["signatures"].T.add_prefix("component_")
-    write_csv(table, signatures, index_label="column")
-    typer.echo(f"{signatures}: one line a column of the data, with its entry in each signature")
+    deliver(result, rows, call, more=signature_files(result, rows, reference), reference=reference)
+
+
+def read_reference(call: Call, columns: list[str]) -> pd.DataFrame | None:
+    """Reference signatures of a file: mutation types (columns of the data) by signatures."""
+    if call.reference is None:
+        return None
+    import pandas as pd
+
+    from ppl_models.datasets import read_table
+
+    found = read_table(call.reference, row_names=True)
+    table = pd.DataFrame(found.values, list(found.row_names or ()) or None, list(found.names))
+    table.index = table.index.map(str)
+    absent = [name for name in columns if name not in table.index]
+    if absent or len(table) != len(columns):
+        raise ValueError(
+            f"--reference: {call.reference}: one row for each of the {len(columns)} columns of the"
+            f" data was expected, under the same names, got {len(table)} rows"
+            + (f", and none for {absent[0]!r}" if absent else "")
+        )
+    return table
+
+
+def signature_files(
+    result: Fit, rows: Any, reference: pd.DataFrame | None
+) -> dict[str, Callable[[Path], str]]:
+    """Files of a factorization: of rows, signatures (or endmembers), activities and matches."""
+    from inference.inspection.signatures import match_signatures
+
+    site = "endmembers" if "endmembers" in result.frames else "signatures"
+
+    def signatures(path: Path) -> str:
+        table = result.frames[site].T.add_prefix("component_")
+        write_csv(table, path, index_label="column")
+        return f"one line a column of the data, with its entry in each of the {site}"
+
+    def activities(path: Path) -> str:
+        import pandas as pd
+
+        amounts = (result.local or {})["activities"].detach().cpu().double().numpy()
+        names = [f"component_{k}" for k in range(amounts.shape[1])]
+        index = getattr(rows, "index", None)
+        table = pd.DataFrame(amounts, columns=names, index=index)
+        write_csv(table, path, index_label=table.index.name or "row")
+        return "one line a row, with its amount of each component"
+
+    def matches(path: Path) -> str:
+        assert reference is not None
+        write_csv(match_signatures(result, reference), path, index_label="component")
+        return "one line a component, with the signatures of the reference most like it"
+
+    files: dict[str, Callable[[Path], str]] = {
+        ROWS: partial(write_rows, result, rows),
+        f"{site}.csv": signatures,
+    }
+    amounts = (result.local or {}).get("activities")
+    if amounts is not None and len(amounts) == result.num_rows:
+        files["activities.csv"] = activities
+    return files if reference is None else {**files, "matches.csv": matches}
 
 
 # ---------------------------------------------------------------- layers of latents
@@ -492,7 +552,7 @@ def fit_noisy_or(call: Call) -> None:
         warn(text)
     if blocks is not None:
         result = run(result.model, blocks, call, first=result)
-    deliver(result, frame if blocks is None else blocks, call.out, shape)
+    deliver(result, frame if blocks is None else blocks, call, shape)
 
 
 # ---------------------------------------------------------------- sequences
@@ -507,7 +567,7 @@ def fit_hmm(call: Call) -> None:
     component = settled(family_said(call, items)[1], items)
     model = HiddenMarkov(call.states, component, items.shape[1], call.initial)
     read_as = {"columns": {place: column for column, place in places.items()}}
-    deliver(run(model, frame, call), frame, call.out, None, read_as)
+    deliver(run(model, frame, call), frame, call, None, read_as)
 
 
 def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, str]]:
@@ -605,8 +665,13 @@ def fit_options(call: Call) -> None:
     packed = model.check_data(frame, for_fit=False)[0]
     result = run(model, frame, call, "random" if call.random else "spectral")
     read_as = {"columns": places, "codes": codes}
-    deliver(result, packed, call.out, None, read_as, of_rows=False)
-    write_options(result, frame, packed, codes, call.out / "options.csv")
+    deliver(
+        result,
+        packed,
+        call,
+        read_as=read_as,
+        more={"options.csv": partial(write_options, result, frame, packed, codes)},
+    )
 
 
 def tabular_model(call: Call, frame: pd.DataFrame, num_options: int, **settings: Any) -> Any:
@@ -706,8 +771,12 @@ def _largest(frame: pd.DataFrame, column: str) -> int:
 
 def write_options(
     fit: Fit, frame: pd.DataFrame, packed: Tensor, codes: dict[str, dict[str, int]], path: Path
-) -> None:
-    """Write the steps in order of time, with options: the best path and the posterior."""
+) -> str:
+    """Write the steps in order of time, with options: the best path and the posterior.
+
+    Returns:
+        What the file holds, in words.
+    """
     import numpy as np
 
     inside = (
@@ -728,7 +797,7 @@ def write_options(
     for number in range(posterior.shape[1]):
         table[f"probability_{number}"] = posterior[:, number].round(6)
     write_csv(table, path)
-    typer.echo(f"options of every step: {path}")
+    return "options of every step"
 
 
 # ---------------------------------------------------------------- variates
@@ -754,4 +823,4 @@ def fit_inclass(call: Call) -> None:
     network = Dense(sizes_of(call.hidden, "--hidden"))
     model = InClassNet(groups, call.components, network, call.shared, call.weights)
     rows = frame[[name for group in groups for name in group]]
-    deliver(run(model, rows, call, "spectral"), rows, call.out, None)
+    deliver(run(model, rows, call, "spectral"), rows, call)

@@ -315,10 +315,19 @@ def read_items(
         names = list(columns or columns_of(call)) if parts else columns
         asked = _by_column(text, parts, names or [])
         texts = [name for name, kind in asked.items() if kind == CATEGORIES]
-        seen = read_mixed(call, names, texts)
+        seen = _whole_codes(read_mixed(call, names, texts), texts)
     if only_numbers:
         refuse_texts(seen)
     return (seen, distribution()) if distribution else family_said(call, seen)
+
+
+def _whole_codes(frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    """Codes of categories that are whole numbers as such: 2, not 2.0 as columns with gaps have."""
+    for name in texts:
+        codes = frame[name].dropna()
+        if len(codes) and codes.astype(str).str.fullmatch(r"-?\d+\.0").all():
+            frame[name] = [code and str(code).removesuffix(".0") for code in frame[name]]
+    return frame
 
 
 def family_said(call: Call, items: pd.DataFrame) -> tuple[pd.DataFrame, Any]:

@@ -54,7 +54,8 @@ def predict(call: Call) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         written = write_rows(fit, rows, file, beside)
     typer.echo(
-        f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {written}"
+        f"{counted(len(rows), 'time point' if fit.structure.row_columns else 'row')}: {file}:"
+        f" {written}"
     )
 
 
@@ -184,12 +185,10 @@ def _kept(data: str, keep: str) -> pd.DataFrame:
 def report(call: Call) -> None:
     """Write the report of a fit."""
     folder, data, image_shape = call.folder, call.data, call.image_shape
-    from inference.identifiability.of_fit import identifiability_of
-    from inference.report.fit import write_report
-    from inference.report.results_folder import REPORT, SUMMARY, names_in, read_results
+    from inference.report.results_folder import SUMMARY, add_report, read_results
 
     if data is not None:
-        _finish(folder, data, image_shape)
+        _finish(call, data)
         return
     if _saved(folder).is_dir() and not (folder / SUMMARY).exists():
         raise ValueError(
@@ -198,21 +197,11 @@ def report(call: Call) -> None:
         )
     fit, frame, summary = read_results(folder)
     shape = shape_of(image_shape, frame.shape[1])
-    if shape is None and summary.get("image_shape"):
-        shape = tuple(summary["image_shape"])
-    verdict = identifiability_of(fit, frame)
-    write_report(
-        fit,
-        frame,
-        folder / REPORT,
-        image_shape=shape,
-        names=names_in(fit, summary.get("read_as")),
-        identifiability=verdict,
-    )
-    typer.echo(f"report: {folder / REPORT}")
+    summary["image_shape"] = summary.get("image_shape") if shape is None else list(shape)
+    typer.echo(f"report: {add_report(fit, frame, folder, summary, not call.no_progress)}")
 
 
-def _finish(folder: Path, data: str, image_shape: str | None) -> None:
+def _finish(call: Call, data: str) -> None:
     """The results of a saved fit, in the folder that holds it.
 
     Raises:
@@ -222,7 +211,7 @@ def _finish(folder: Path, data: str, image_shape: str | None) -> None:
     from inference.fitting.result import Fit
     from inference.report.results_folder import FIT, REPORT, SUMMARY
 
-    saved = _saved(folder)
+    saved = _saved(call.folder)
     out = saved.parent if saved.name == FIT else saved
     held = [name for name in (SUMMARY, REPORT, ROWS) if (out / name).exists()]
     if held:
@@ -232,9 +221,9 @@ def _finish(folder: Path, data: str, image_shape: str | None) -> None:
         )
     fit = Fit.load(saved)
     rows = rows_of(fit, data, {}, None)
-    shape = shape_of(image_shape, len(fit.item_names))
+    shape = shape_of(call.image_shape, len(fit.item_names))
     _check_rows(fit, rows, data)
-    deliver(fit, rows, out, shape)
+    deliver(fit, rows, Call(**vars(call) | {"out": out, "no_report": False}), shape)
 
 
 def _saved(folder: Path) -> Path:
@@ -343,7 +332,7 @@ def demo(call: Call) -> None:
     )
     call.restarts = 1
     result = run(model, frame, call, "spectral")
-    deliver(result, frame, call.out, digits.image_shape)
+    deliver(result, frame, call, digits.image_shape)
 
 
 @command(app, "causal")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +24,10 @@ from inference.cli.app import (
 from inference.cli.families import (
     COUNTS,
     penalty_of,
+    read_reference,
     read_sequences,
     read_steps,
+    signature_files,
     step_places,
     tabular_model,
     write_options,
@@ -56,10 +60,14 @@ def _sizes(text: str | None, name: str) -> list[int] | None:
     return None if text is None else range_of(text, name)
 
 
-def _keep(fit: Fit, out: Path) -> None:
-    """Save the chosen fit before anything that can fail."""
-    out.mkdir(parents=True, exist_ok=True)
-    fit.save(out / "fit")
+def _keep(
+    fit: Fit, rows: Any, call: Call, more: Mapping[str, Callable[[Path], str]] | None = None
+) -> None:
+    """Write the results of the chosen fit, those of ``fit``, before anything that can fail."""
+    from inference.report.results_folder import write_results
+
+    files = {ROWS: partial(write_rows, fit, rows)} if more is None else more
+    write_results(fit, rows, call.out, more=files, report=False)
 
 
 # ---------------------------------------------------------------- signatures
@@ -105,6 +113,7 @@ def select_pmf(call: Call) -> None:
         )
     sizes = _sizes(call.k, "--components")
     frame = read_counts(call)
+    reference = read_reference(call, list(map(str, frame.columns)))
     compared, halves, left_out = _for_halves(
         sizes or list(range(1, min(LARGEST[-1], *frame.shape) + 1)), len(frame), call.halves
     )
@@ -149,7 +158,8 @@ def select_pmf(call: Call) -> None:
             if answer is None
             else answer.num_components
         )
-        _keep(fits[chosen], out)
+        files = signature_files(fits[chosen], frame, reference)
+        _keep(fits[chosen], frame, call, files)
         write_csv(table, out / "criteria.csv", index_label="criterion")
         if answer is not None:
             write_csv(answer.table.reset_index(), out / "distributions.csv")
@@ -220,7 +230,8 @@ def select_pmf(call: Call) -> None:
         )
         warn(f"the largest number compared was chosen; {more}")
     typer.echo(
-        f"results in {out}: {page.name} (open it in a browser), criteria.csv, fit/ (Fit.load)"
+        f"results in {out}: {page.name} (open it in a browser), criteria.csv,"
+        f" {', '.join(files)}, fit/ (Fit.load)"
     )
 
 
@@ -277,8 +288,7 @@ def select_mixture(call: Call) -> None:
             distribution = _distribution("real", frame, True)
     for name in counting_columns(frame):
         warn(f"column {name!r} {COUNTS}")
-    chosen = _select(call, Mixture(2, distribution, frame.shape[1]), frame, sizes)
-    typer.echo(write_rows(chosen, frame, call.out / ROWS))
+    _select(call, Mixture(2, distribution, frame.shape[1]), frame, sizes)
 
 
 @command(select_app, "hmm")
@@ -293,8 +303,7 @@ def select_hmm(call: Call) -> None:
         distribution = settled(family_said(call, items)[1], items)
     else:
         distribution = _distribution(call.values, items, False)
-    chosen = _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
-    typer.echo(write_rows(chosen, frame, call.out / ROWS))
+    _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
 
 
 @command(select_app, "options-hmm")
@@ -303,9 +312,14 @@ def select_options(call: Call) -> None:
     sizes = _sizes(call.options, "--options")
     frame, codes = read_steps(call.data, step_places(call) | {"state": call.state}, [])
     model = tabular_model(call, frame, 2)
-    chosen = _select(call, model, frame, sizes)
     packed = model.check_data(frame, for_fit=False)[0]
-    write_options(chosen, frame, packed, codes, call.out / "options.csv")
+    _select(
+        call,
+        model,
+        frame,
+        sizes,
+        lambda fit: {"options.csv": partial(write_options, fit, frame, packed, codes)},
+    )
 
 
 def _check_values(call: Call) -> None:
@@ -325,8 +339,14 @@ def _distribution(values: str, items: pd.DataFrame, of_rows: bool) -> Any:
     return {"real": real, "counts": Poisson(), "binary": Bernoulli()}[values]
 
 
-def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None) -> Fit:
-    """Choose the number of components, write and say the answer; the chosen fit."""
+def _select(
+    call: Call,
+    model: Any,
+    frame: pd.DataFrame,
+    sizes: list[int] | None,
+    files: Callable[[Fit], Mapping[str, Callable[[Path], str]]] | None = None,
+) -> None:
+    """Choose the number of components, write and say the answer."""
     from inference.acdc.criterion import acdc
     from inference.report.how_many import write_how_many_report
     from inference.selection.order_selection.select_components import select_components
@@ -342,7 +362,8 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
             progress=not call.no_progress,
         )
         chosen = answer.fit
-        _keep(chosen, out)
+        more = None if files is None else files(chosen)
+        _keep(chosen, frame, call, more)
         write_csv(answer.table.reset_index(), out / "distributions.csv")
         result = acdc({chosen.model.num_components: chosen}, frame, seed=call.seed)  # type: ignore[attr-defined]
     write_csv(result.to_frame(), out / "components.csv")
@@ -351,9 +372,9 @@ def _select(call: Call, model: Any, frame: pd.DataFrame, sizes: list[int] | None
     write_json(_record(answer) | {"seed": call.seed}, out / "selection.json")
     typer.echo(answer.verdict)
     typer.echo(
-        f"results in {out}: report.html (open it in a browser), distributions.csv, fit/ (Fit.load)"
+        f"results in {out}: report.html (open it in a browser), distributions.csv,"
+        f" {ROWS if more is None else ', '.join(more)}, fit/ (Fit.load)"
     )
-    return chosen
 
 
 # ---------------------------------------------------------------- latents of a layer
@@ -406,7 +427,7 @@ def select_dde(call: Call) -> None:
         )
     out.mkdir(parents=True, exist_ok=True)
     if choice.fits:
-        _keep(choice.best, out)
+        _keep(choice.best, frame, call)
     write_csv(choice.table, out / "sizes.csv", index_label=choice.table.index.name or "")
     write_picture(choice.plot().figure, out / "selection.png")
     page = write_choice_report(choice, out / "report.html")

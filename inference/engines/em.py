@@ -21,7 +21,7 @@ from inference.base.progress import NoProgress, Progress
 from inference.base.steps import SET, GenericSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites, set_steps
-from inference.engines.extrapolation import PLAIN, SQUARED, Course, Extrapolation
+from inference.engines.extrapolation import PLAIN, SQUARED, Course, Extrapolation, all_of, any_of
 from inference.engines.natural_scale import NaturalScale
 from inference.engines.online_em import OnlineEM, beside
 from inference.programs.devices import elements_at_once
@@ -81,6 +81,9 @@ class EM:
         start: :class:`~inference.OnlineEM` to bring every start, given ones too, nearer to its
             optimum by a pass of stepwise EM first, which stands for many early iterations where
             rows are many; None for none. Its batches belong to the start and are not in the trace.
+        integration_error: of continuous latents of the rows, which are integrated by quadrature
+            (:mod:`inference.programs.quadrature`): by how much of its standard error twice as many
+            nodes may move an estimate.
 
     Raises:
         ValueError: for numbers that are not positive, or a start by stepwise EM without
@@ -96,6 +99,7 @@ class EM:
     num_inner: int = 1
     acceleration: Literal["auto", "squarem"] | None = "auto"
     start: OnlineEM | None = None
+    integration_error: float = 0.01
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -106,7 +110,7 @@ class EM:
                 "EM", "chunk_elements", self.chunk_elements, wanted="a positive integer or None"
             )
         check_size("EM", "num_relaxed", self.num_relaxed, least=0)
-        for name in ("tolerance", "parameter_tolerance"):
+        for name in ("tolerance", "parameter_tolerance", "integration_error"):
             check_number("EM", name, getattr(self, name), "be positive and finite", above=0)
         check_flag("EM", "accelerate", self.accelerate)
         if self.acceleration is not None and (
@@ -266,6 +270,9 @@ class EM:
             extrapolated: whether the last rounds together are looked at too: one that gains less
                 than single precision can tell says little.
         """
+        gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
+        if not bool((gain < 1.0).any()):
+            return gain  # no restart stops, whatever its parameters do
         moved = [
             name
             for name, value in new.items()
@@ -275,9 +282,8 @@ class EM:
         for name in moved:
             change = torch.maximum(
                 change,
-                (new[name] - old[name]).abs().reshape(len(new[name]), -1).amax(-1).to(change),
+                (new[name] - old[name]).abs().reshape(len(change), -1).amax(-1).to(change),
             )
-        gain = (objective - before).abs() / objective.abs().clamp(min=1.0) / self.tolerance
         settled = torch.maximum(gain, change / self.parameter_tolerance)
         return (
             settled
@@ -297,11 +303,12 @@ class EM:
         began = time.monotonic() - state.seconds
         try:
             while len(state.active) and state.iteration < self.max_iterations:
-                state = (
-                    self._step(steps, state, began)
-                    if ahead is None
-                    else self._step_ahead(steps, state, ahead, began)
-                )
+                with np.errstate(all="ignore"):  # an objective may be infinite
+                    state = (
+                        self._step(steps, state, began)
+                        if ahead is None
+                        else self._step_ahead(steps, state, ahead, began)
+                    )
                 state = state if watch is None else watch(state)
                 progress.update(
                     state.iteration, float(state.objective.max()), len(state.active), state.gap
@@ -337,7 +344,7 @@ class EM:
         try:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
         except (RuntimeError, ValueError):
-            if (course.kind == PLAIN).all():
+            if all_of(course.kind == PLAIN):
                 raise
             params, course = (
                 safe,
@@ -346,30 +353,31 @@ class EM:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
         value = objective.numpy()
         accepted = ahead.accepts(course, value)
-        image = steps.m_step(statistics, params) if accepted.any() else params
+        image = steps.m_step(statistics, params) if any_of(accepted) else params
         accepted, at, there = ahead.seen(course, accepted, params, image)
         gap = np.full(len(accepted), np.inf)
         ends = accepted & (course.kind != SQUARED)  # it may lead as high on the other side
-        if ends.any():
+        if any_of(ends):
             settled = self.gap(params, image, before, objective, extrapolated=True).numpy()
             gap[ends] = settled[ends]
         course, new, safe = ahead.advance(course, accepted, value, at, there, image, safe)
         scale = np.maximum(np.abs(course.value), 1.0) * (self.tolerance * FLAT_COURSE)
         gap = np.fmin(gap, course.flat / scale)
-        if not accepted.all():
+        if not all_of(accepted):
             log_likelihood = torch.where(
                 torch.from_numpy(accepted), log_likelihood, state.log_likelihood[state.active]
             )
         left = _placed(state.objective_left, state.active, torch.from_numpy(course.left))
-        state = state.advance(
+        return state.advance(
             new,
             torch.from_numpy(course.value),
             log_likelihood,
             torch.from_numpy(gap),
             time.monotonic() - began,
             safe,
+            vars(course.kept(~(gap < 1.0))),
+            left,
         )
-        return replace(state, course=vars(course.kept(~(gap < 1.0))), objective_left=left)
 
 
 def _placed(every: Tensor, active: Tensor, new: Tensor) -> Tensor:
@@ -482,9 +490,12 @@ class EMState:
         gap: Tensor,
         seconds: float,
         safe: Params | None = None,
+        course: dict[str, Any] | None = None,
+        objective_left: Tensor | None = None,
     ) -> EMState:
         """Record one iteration, and stop restarts whose ``gap`` is below 1."""
         active, done = self.active, gap < 1.0
+        most = float(gap.max())
         params = self._with(self.params, new)
         if safe is not None:
             safe = self._with(self.safe or self.params, safe)
@@ -498,16 +509,16 @@ class EMState:
             every = {n: getattr(self, n).index_copy(0, active, new) for n, new in every.items()}
         return EMState(
             params=params,
-            active=active[~done],
+            active=active if float(gap.min()) >= 1.0 else active[~done],
             iteration=self.iteration + 1,
             history=_appended(self.history, active, objective),
             history_log_likelihood=_appended(self.history_log_likelihood, active, log_likelihood),
             seconds=seconds,
             relaxed=self.relaxed,
-            objective_left=self.objective_left,
-            gap=float(gap.max()),
+            objective_left=self.objective_left if objective_left is None else objective_left,
+            gap=most,
             safe=safe or {},
-            course=self.course,
+            course=course or {},
             fate=self.fate,
             **every,
         )

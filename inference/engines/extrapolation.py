@@ -121,7 +121,7 @@ class Course:
         """Some of the restarts."""
         return (
             self
-            if mask.all()
+            if all_of(mask)
             else Course(**{part.name: getattr(self, part.name)[mask] for part in fields(self)})
         )
 
@@ -135,13 +135,11 @@ class Course:
         )
 
     @property
-    @np.errstate(all="ignore")  # an objective may be infinite
     def flat(self) -> Array:
         """Gain over the last rounds, (A,); infinite before there were so many."""
         return np.asarray(self.recent[:, -1] - self.recent[:, 0])
 
     @property
-    @np.errstate(all="ignore")  # an objective may be infinite
     def left(self) -> Array:
         r"""Gain that plain steps would still make from the last accepted point, (A,), roughly.
 
@@ -199,19 +197,17 @@ class Extrapolation:
     def _coordinates(self, params: Params) -> Array:
         return np.asarray(self.scale.of(params).cpu().numpy())
 
-    @np.errstate(all="ignore")  # an objective may be infinite
     def accepts(self, course: Course, objective: Array) -> Array:
         """Accepted points, given their objective, bool (A,)."""
         plain = course.kind == PLAIN
-        if plain.all():
+        if all_of(plain):
             return np.asarray(plain)
         needed = course.value.copy()
         mixed = course.kind == MIXED
-        if mixed.any():
+        if any_of(mixed):
             needed[mixed] += (SHARE * course.gain * _squared(course.image - course.at))[mixed]
         return np.asarray(plain | (np.isfinite(objective) & (objective >= needed)))
 
-    @np.errstate(all="ignore")  # an objective may be infinite
     def seen(
         self, course: Course, accepted: Array, point: Params, image: Params
     ) -> tuple[Array, Array, Array]:
@@ -220,16 +216,15 @@ class Extrapolation:
         A point is inside where the M-step does not bring it back to the last image.
         """
         plain = course.kind == PLAIN
-        new = self._coordinates(image) if accepted.any() else course.image
-        if (plain | ~accepted).all() and np.isfinite(course.value).all():
+        new = self._coordinates(image) if any_of(accepted) else course.image
+        if all_of(plain | ~accepted) and all_of(np.isfinite(course.value)):
             return accepted, course.image, new
         at = self._coordinates(point)
-        if (accepted & ~plain).any():
+        if any_of(accepted & ~plain):
             beyond = (new == course.image) & (np.abs(at - new) > ROUNDING)
             accepted = accepted & (plain | ~beyond.any(1))
         return accepted, at, new
 
-    @np.errstate(all="ignore")  # an objective may be infinite
     def advance(
         self,
         course: Course,
@@ -252,8 +247,8 @@ class Extrapolation:
             The new course, the next point, and the image of the last accepted point.
         """
         state = dict(vars(course))
-        everyone = bool(accepted.all())
-        if accepted.any():
+        everyone = all_of(accepted)
+        if any_of(accepted):
             self._take(state, course, accepted, objective, at, new, image, safe)
         state["recent"] = np.concatenate([course.recent[:, 1:], state["value"][:, None]], 1)
         state["rounds"] = course.rounds + 1
@@ -262,7 +257,7 @@ class Extrapolation:
         safe = _where(accepted, image, safe)
         self._next(state, accepted)
         tried = state["kind"] != PLAIN
-        if not tried.any():
+        if not any_of(tried):
             return Course(**state), safe, safe
         trial = self.scale.near(
             np.round(state["trial"] / GRAIN) * GRAIN, state["image"], state["kind"] == SQUARED
@@ -270,14 +265,11 @@ class Extrapolation:
         trial = np.where(state["still"], state["image"], trial)
         tried &= np.isfinite(trial).all(1)
         state["trial"], state["kind"] = trial, np.where(tried, state["kind"], PLAIN)
-        after = Course(**state)
-        state["reaches"] = _reaches(after, tried & accepted)
-        like = next(iter(safe.values()))
-        z = trial if tried.all() else np.where(tried[:, None], trial, after.image)
+        state["reaches"] = _reaches(state, tried & accepted)
+        like, at_image = next(iter(safe.values())), state["image"]
+        z = trial if all_of(tried) else np.where(tried[:, None], trial, at_image)
         ahead = self.scale.back(
-            torch.from_numpy(z).to(like.device),
-            safe,
-            torch.from_numpy(after.image).to(like.device),
+            torch.from_numpy(z).to(like.device), safe, torch.from_numpy(at_image).to(like.device)
         )
         return Course(**state), _where(tried, ahead, safe), safe
 
@@ -297,11 +289,11 @@ class Extrapolation:
         old_step, step = course.image - course.at, new - at
         gained = course.gain
         told = accepted & plain & started
-        if told.any():
+        if any_of(told):
             rise = np.where(told, objective - course.value, 0.0)
             gained = np.where(told, rise / np.maximum(_squared(old_step), 1e-300), gained)
         gained = np.maximum(gained, 0.0)
-        if course.points.shape[1] and course.mixing.any():
+        if course.points.shape[1] and any_of(course.mixing):
             same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1).cpu().numpy()
             pushed, emptied = accepted & course.mixing & same, accepted & ~same
             for name, difference in (("points", at - course.at), ("steps", step - old_step)):
@@ -312,12 +304,12 @@ class Extrapolation:
                 table[emptied] = 0.0
                 state[name] = table
         still = new == course.image
-        if accepted.all():
+        if all_of(accepted):
             state.update(at=at, image=new, gain=gained, value=objective, still=still)
             state["mark"] = (
-                course.mark if started.all() else np.where(started, course.mark, objective)
+                course.mark if all_of(started) else np.where(started, course.mark, objective)
             )
-            state["failures"] = course.failures if plain.all() else course.failures * plain
+            state["failures"] = course.failures if all_of(plain) else course.failures * plain
             return
         rows = accepted[:, None]
         state.update(
@@ -335,7 +327,7 @@ class Extrapolation:
         kind, second, mixing = state["kind"], state["second"], state["mixing"]
         rest = accepted & (state["waiting"] > 0)
         looked = accepted & ~mixing & (kind == PLAIN) & (state["rounds"] >= SPAN)
-        if looked.any():
+        if any_of(looked):
             begun = looked & (state["value"] - state["mark"] < SLOW)
             begun &= bool(state["points"].shape[1])
             state["rounds"] = np.where(looked, 0, state["rounds"])
@@ -346,10 +338,10 @@ class Extrapolation:
         squared = accepted & ~rest & ~mixing & ~begun
         first, second = squared & ~second, squared & second
         kind = np.where(accepted, PLAIN, kind)
-        if first.any():
+        if any_of(first):
             state["first"] = np.where(first[:, None], state["at"], state["first"])
         going = second | (~accepted & (kind == SQUARED))
-        if going.any():
+        if any_of(going):
             r = state["at"] - state["first"]
             v = state["image"] - state["at"] - r
             weights = self.scale.weights(torch.from_numpy(state["at"])).numpy()
@@ -361,17 +353,17 @@ class Extrapolation:
             state["trial"] = np.where(
                 going[:, None], state["first"] + 2 * a * r + a**2 * v, state["trial"]
             )
-        if mixing.any() or begun.any():
+        if any_of(mixing) or any_of(begun):
             ready = (state["steps"][:, -1] != 0).any(1)
             mixed = accepted & ~rest & state["mixing"] & ready
-            if mixed.any():
+            if any_of(mixed):
                 state["trial"] = np.where(mixed[:, None], _mixed(state), state["trial"])
                 kind = np.where(mixed, MIXED, kind)
-        state["kind"] = np.where(second, SQUARED, kind) if second.any() else kind
+        state["kind"] = np.where(second, SQUARED, kind) if any_of(second) else kind
         state["second"] = np.where(accepted, first, state["second"])
-        if rest.any():
+        if any_of(rest):
             state["waiting"] = state["waiting"] - rest
-        if state["retries"].any():
+        if any_of(state["retries"] != 0):
             state["retries"] = np.where(accepted, 0, state["retries"])
 
 
@@ -386,7 +378,7 @@ def _refuse(state: dict[str, Array], refused: Array) -> None:
     length = state["length"]
     shorter = np.where(length > 8, length / 4, (length + 1) / 2)
     emptied = given_up & mixed
-    if emptied.any():
+    if any_of(emptied):
         for name in ("points", "steps"):
             state[name] = np.where(emptied[:, None, None], 0.0, state[name])
     half = (again & mixed)[:, None]
@@ -422,15 +414,27 @@ def _mixed(state: dict[str, Array]) -> Array:
     return np.asarray(state["image"] - moved[..., 0])
 
 
-def _reaches(course: Course, tried: Array) -> Array:
+def _reaches(state: dict[str, Array], tried: Array) -> Array:
     """Reaches with those of the trials just made, short steps left out for rounding."""
-    step = _squared(course.image - course.at)
+    if not any_of(tried):
+        return state["reaches"]
+    step = _squared(state["image"] - state["at"])
     told = tried & (step > (COARSE * GRAIN) ** 2)
-    if not told.any():
-        return course.reaches
-    reach = np.sqrt(_squared(course.trial - course.at) / np.maximum(step, GRAIN**2))
-    pushed = np.concatenate([course.reaches[:, 1:], np.maximum(reach, 1.0)[:, None]], 1)
-    return np.where(told[:, None], pushed, course.reaches)
+    if not any_of(told):
+        return state["reaches"]
+    reach = np.sqrt(_squared(state["trial"] - state["at"]) / np.maximum(step, GRAIN**2))
+    pushed = np.concatenate([state["reaches"][:, 1:], np.maximum(reach, 1.0)[:, None]], 1)
+    return np.where(told[:, None], pushed, state["reaches"])
+
+
+def any_of(mask: Array) -> bool:
+    """Tell whether a mask of a few restarts is true somewhere, faster than NumPy's reduction."""
+    return True in mask.tolist()
+
+
+def all_of(mask: Array) -> bool:
+    """Tell whether a mask of a few restarts is true everywhere."""
+    return False not in mask.tolist()
 
 
 def _squared(z: Array) -> Array:
@@ -439,9 +443,9 @@ def _squared(z: Array) -> Array:
 
 def _where(mask: Array, chosen: Params, other: Mapping[str, Tensor]) -> Params:
     """Restarts of ``chosen`` where the mask says so, of ``other`` elsewhere."""
-    if mask.all():
+    if all_of(mask):
         return dict(chosen)
-    if not mask.any():
+    if not any_of(mask):
         return dict(other)
     truth = torch.from_numpy(mask)
     return {

@@ -30,6 +30,7 @@ from inference.base.progress import Progress
 from inference.base.structure import is_method, refuse_open_sites
 from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
+from inference.engines.integration import refined
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, inverse_information, minus_hessian
 from inference.programs.program import Params, Program
@@ -53,6 +54,17 @@ class Laplace:
         ValueError: for fewer than 4 draws; at ``fit``, for latents that cannot be enumerated, a
             support without coordinates, or an optimum where the log-posterior does not curve down,
             naming the parameters.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import Laplace, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> drawn = fit(Mixture(2), answers, Laplace(num_draws=500), init=classes)
+        >>> tuple(drawn.draws["weights"].shape)
+        (1, 500, 2)
     """
 
     num_draws: int = 1000
@@ -79,6 +91,9 @@ class Laplace:
         refuse_open_sites("Laplace", problem.structure, program)
         program.check_enumerable()
         outcome = self.optimum.run(problem, start, progress, checkpoint)
+        if isinstance(self.optimum, EM) and problem.program().integrated:
+            outcome = refined(problem, outcome, self.optimum, progress)
+            problem = dataclasses.replace(problem, model=outcome.model or problem.model, cache={})
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         problem = dataclasses.replace(
             problem,

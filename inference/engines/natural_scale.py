@@ -22,6 +22,7 @@ from torch.distributions import biject_to, constraints
 from inference.programs.program import Params
 from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.monotone import Rising
+from ppl_models.parts.precisions import PositiveDefinite
 from ppl_models.parts.probability_tables import Shares
 
 Array = NDArray[np.float64]
@@ -52,6 +53,10 @@ class Coordinates(Protocol):
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         """Value at coordinates z, the image's where they are the ``same``, (A, p) bool."""
         ...
+
+    def outside(self, value: Tensor) -> Tensor | None:
+        """Restarts with values that rounding took out of the support, (A,); None if none can be."""
+        return None
 
     def weight(self, z: Tensor) -> Tensor:
         """Weight of a step in a coordinate, 0 to 1: root of the information of one observation."""
@@ -109,14 +114,28 @@ class _LogShares(Coordinates):
             if isinstance(self.support, Shares)
             else value / value.sum(-1, keepdim=True)
         )
-        return torch.where(restart_wise(same.all(1), image), image, value)
+        return _unless_all_same(value, image, same)
+
+    def outside(self, value: Tensor) -> Tensor | None:
+        is_close = value.dtype == torch.float64 and _is_finite(value)
+        return None if is_close else _outside(self.support, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return (z / 2).exp()
 
 
+def _outside(support: constraints.Constraint, value: Tensor) -> Tensor:
+    return ~_flat(support.check(value)).all(1)
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Tell whether the sum of all entries is finite, faster than looking at each."""
+    return math.isfinite(value.sum())
+
+
 @dataclass(frozen=True)
 class _Logs(Coordinates):
+    support: constraints.Constraint
     origin: Tensor
     low: Tensor
     high: Tensor
@@ -132,6 +151,9 @@ class _Logs(Coordinates):
             self.low, self.high
         )
         return _kept(value, image, same)
+
+    def outside(self, value: Tensor) -> Tensor | None:
+        return _outside(self.support, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return torch.ones_like(z)
@@ -163,10 +185,10 @@ class _Plain(Coordinates):
             has_zeros = restart_wise(zeros.reshape(len(image), -1).any(1), image)
             value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
         value = torch.where(same.reshape(image.shape), image, value)
-        if isinstance(self.support, constraints._Real):
-            return value
+        if isinstance(self.support, constraints._Real | constraints._Interval):
+            return value  # inside its interval by now
         for share in (*[0.5] * HALVINGS, 0.0):
-            outside = ~_flat(self.support.check(value)).all(1)
+            outside = _outside(self.support, value)
             if not bool(outside.any()):
                 break
             value = torch.where(
@@ -192,10 +214,49 @@ class _Free(Coordinates):
     def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
         transform = biject_to(self.support)
         value = transform(z.to(image.dtype).reshape(transform.inverse_shape(image.shape)))
-        return torch.where(restart_wise(same.all(1), image), image, value)
+        return _unless_all_same(value, image, same)
+
+    def outside(self, value: Tensor) -> Tensor | None:
+        return _outside(self.support, value)
 
     def weight(self, z: Tensor) -> Tensor:
         return torch.ones_like(z)
+
+
+@dataclass(frozen=True)
+class _LogCholesky(Coordinates):
+    """Lower triangles of the Cholesky factors of positive definite matrices, diagonals as logs."""
+
+    support: constraints.Constraint
+    places: Tensor  # of the lower triangle, among all entries of a matrix
+    on_diagonal: Tensor  # which of these are on the diagonal, bool
+    far: float = FAR_LOGS
+    limit: float = torch.inf
+
+    def of(self, value: Tensor) -> Tensor:
+        lower = torch.linalg.cholesky(value).double().flatten(-2)[..., self.places]
+        return _flat(torch.where(self.on_diagonal.to(lower.device), lower.log(), lower))
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        z = z.to(image.dtype).reshape(*image.shape[:-2], -1)
+        factor = image.new_zeros(image.shape).flatten(-2)
+        factor[..., self.places] = torch.where(self.on_diagonal.to(z.device), z.exp(), z)
+        factor = factor.reshape(image.shape)
+        return _unless_all_same(factor @ factor.mT, image, same)
+
+    def outside(self, value: Tensor) -> Tensor | None:
+        if not _is_finite(value):
+            return _outside(self.support, value)
+        return ~_flat(torch.linalg.cholesky_ex(value).info == 0).all(1)
+
+    def weight(self, z: Tensor) -> Tensor:
+        return torch.ones_like(z)
+
+
+def _unless_all_same(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    """The image in restarts whose coordinates are all the same."""
+    done = same.all(1)
+    return torch.where(restart_wise(done, image), image, value) if bool(done.any()) else value
 
 
 def _coordinates(support: constraints.Constraint) -> Coordinates:
@@ -205,14 +266,17 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
         return _LogShares(support)
     if isinstance(support, constraints._GreaterThan | constraints._GreaterThanEq):
         low = torch.as_tensor(support.lower_bound)
-        return _Logs(low, low, torch.full_like(low, torch.inf))
+        return _Logs(support, low, low, torch.full_like(low, torch.inf))
+    if isinstance(support, PositiveDefinite):
+        first, second = torch.tril_indices(support.size, support.size)
+        return _LogCholesky(support, first * support.size + second, first == second)
     entries = support.base if isinstance(support, OnGraph | Rising) else support
     if isinstance(entries, constraints._Interval):
         low, high = torch.as_tensor(entries.lower_bound), torch.as_tensor(entries.upper_bound)
         if bool((low < 0).any()) or entries is not support:
             return _Plain(support, low, high, FAR * float((high - low).min()) / (2 * BOX))
         is_chance = bool(((low == 0) & (high == 1)).all())
-        return _LogOdds() if is_chance else _Logs(torch.zeros_like(low), low, high)
+        return _LogOdds() if is_chance else _Logs(support, torch.zeros_like(low), low, high)
     return _Plain(support) if isinstance(entries, constraints._Real) else _Free(support)
 
 
@@ -256,12 +320,11 @@ class NaturalScale:
         same, new = z == image_z, dict(image)
         for name, (own, part) in self.sites.items():
             value = own.back(z[:, part], image[name], same[:, part])
-            inside = self.supports[name].check(value)  # by rounding, in the dtype of the image
-            outside = ~inside.reshape(len(value), -1).all(1)
+            outside = own.outside(value)  # by rounding, in the dtype of the image
             new[name] = (
-                torch.where(restart_wise(outside, value), image[name], value)
-                if bool(outside.any())
-                else value
+                value
+                if outside is None or not bool(outside.any())
+                else torch.where(restart_wise(outside, value), image[name], value)
             )
         return new
 

@@ -44,6 +44,7 @@ from inference.engines.metric import adapted
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Params, Program
+from ppl_models.parts.renamed import with_old_fields
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:
@@ -56,15 +57,18 @@ MOST_CURVATURE = 1e12  # times the least: beyond, rounding leaves a matrix that 
 STATS = ("acceptance_rate", "tree_depth", "num_steps", "diverging", "energy", "step_size", "lp")
 
 
+@with_old_fields(
+    num_warmup="warmup_steps", num_draws="num_samples", target_acceptance="target_accept_prob"
+)
 @dataclasses.dataclass(frozen=True)
 class NUTS:
     """No-U-turn sampler (Hamiltonian Monte Carlo) on the marginal posterior.
 
     Args:
         num_chains: C, run as one batch; four are needed to trust R-hat.
-        num_warmup: transitions a chain that adapt and are not kept.
-        num_draws: kept transitions a chain.
-        target_acceptance: mean acceptance the step size aims at; nearer 1 means smaller steps and
+        warmup_steps: transitions a chain that adapt and are not kept.
+        num_samples: kept transitions a chain.
+        target_accept_prob: mean acceptance the step size aims at; nearer 1 means smaller steps and
             fewer divergences.
         max_depth: a trajectory has at most 2^max_depth steps.
         dense: whether the mass matrix is dense; None for dense up to 400 coordinates.
@@ -78,12 +82,22 @@ class NUTS:
     Raises:
         ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot
             be enumerated.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import NUTS, fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> drawn = fit(Mixture(2), answers, NUTS(num_chains=2, warmup_steps=50, num_samples=50))
+        >>> tuple(drawn.draws["weights"].shape)
+        (2, 50, 2)
     """
 
     num_chains: int = 4
-    num_warmup: int = 1000
-    num_draws: int = 1000
-    target_acceptance: float = 0.8
+    warmup_steps: int = 1000
+    num_samples: int = 1000
+    target_accept_prob: float = 0.8
     max_depth: int = 10
     dense: bool | None = None
     warm_start: EM | None = dataclasses.field(default_factory=EM)
@@ -93,13 +107,13 @@ class NUTS:
         plain_fields(self)
         for name, least in (
             ("num_chains", 1),
-            ("num_warmup", 20),
-            ("num_draws", 4),
+            ("warmup_steps", 20),
+            ("num_samples", 4),
             ("max_depth", 1),
         ):
             check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
         check_number(
-            "NUTS", "target_acceptance", self.target_acceptance, "lie in (0, 1)", above=0, below=1
+            "NUTS", "target_accept_prob", self.target_accept_prob, "lie in (0, 1)", above=0, below=1
         )
         check_flag("NUTS", "relabel", self.relabel)
         if self.dense is not None:
@@ -112,7 +126,7 @@ class NUTS:
     @property
     def max_iterations(self) -> int:
         """Number of transitions a chain."""
-        return self.num_warmup + self.num_draws
+        return self.warmup_steps + self.num_samples
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
@@ -152,7 +166,7 @@ class NUTS:
         )  # (C, D, P)
         params = potential.params(draws.reshape(-1, potential.size))
         params = {
-            name: v.detach().reshape(self.num_chains, self.num_draws, *v.shape[1:])
+            name: v.detach().reshape(self.num_chains, self.num_samples, *v.shape[1:])
             for name, v in params.items()
         }
         stats = np.stack([chain.stats for chain in run.chains])  # (C, D, S)
@@ -163,8 +177,8 @@ class NUTS:
         num_divergent = int(sample_stats["diverging"].sum())
         if num_divergent:
             warnings.warn(
-                f"{num_divergent} of {self.num_chains * self.num_draws} draws diverged: the"
-                " posterior has places the sampler does not reach; raise target_acceptance, or"
+                f"{num_divergent} of {self.num_chains * self.num_samples} draws diverged: the"
+                " posterior has places the sampler does not reach; raise target_accept_prob, or"
                 " give the parameters informative priors",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -225,8 +239,8 @@ class NUTS:
                     log_density=float(value),
                     gradient=gradient[0].cpu().double().numpy(),
                     covariance=covariance,
-                    draws=np.zeros((self.num_draws, potential.size)),
-                    stats=np.zeros((self.num_draws, len(STATS))),
+                    draws=np.zeros((self.num_samples, potential.size)),
+                    stats=np.zeros((self.num_samples, len(STATS))),
                 )
             )
         return chains
@@ -260,7 +274,7 @@ class Run:
 
     def __init__(self, method: NUTS, potential: Potential, chains: list[Chain], seed: int) -> None:
         self.method, self.potential, self.chains, self.seed = method, potential, chains, seed
-        self.ends = window_ends(method.num_warmup)
+        self.ends = window_ends(method.warmup_steps)
 
     def sample(self, progress: Progress, store: Checkpoint | None) -> None:
         """Run every chain to its end."""
@@ -349,16 +363,16 @@ class Run:
             new.log_density,
             new.gradient,
         )
-        if chain.iteration < method.num_warmup:
+        if chain.iteration < method.warmup_steps:
             assert chain.averaging is not None  # set with the step size
-            chain.averaging = chain.averaging.updated(new.acceptance, method.target_acceptance)
+            chain.averaging = chain.averaging.updated(new.acceptance, method.target_accept_prob)
             chain.step = float(np.exp(chain.averaging.log_step))
             if self.ends and self.ends[0] <= chain.iteration < self.ends[-1]:
                 chain.window = [*chain.window, np.stack([new.position, new.gradient])]
-            if chain.iteration == method.num_warmup - 1:
+            if chain.iteration == method.warmup_steps - 1:
                 chain.step = float(np.exp(chain.averaging.log_mean))
         else:
-            draw = chain.iteration - method.num_warmup
+            draw = chain.iteration - method.warmup_steps
             chain.draws[draw] = new.position
             row = (
                 new.acceptance,
@@ -472,8 +486,8 @@ def draws_of_sets(
             log_density=float(values[c]),
             gradient=gradients[c],
             covariance=np.eye(potential.size) if dense else np.ones(potential.size),
-            draws=np.zeros((method.num_draws, potential.size)),
-            stats=np.zeros((method.num_draws, len(STATS))),
+            draws=np.zeros((method.num_samples, potential.size)),
+            stats=np.zeros((method.num_samples, len(STATS))),
             group=c // method.num_chains,
         )
         for c in range(num_sets * method.num_chains)
@@ -484,7 +498,7 @@ def draws_of_sets(
     params = {n: v.detach() for n, v in potential.params(draws.reshape(-1, potential.size)).items()}
 
     def own(value: Tensor, s: int) -> Tensor:
-        by_set = value.reshape(num_sets, method.num_chains, method.num_draws, *value.shape[1:])
+        by_set = value.reshape(num_sets, method.num_chains, method.num_samples, *value.shape[1:])
         return by_set[s]
 
     return [{name: own(value, s) for name, value in params.items()} for s in range(num_sets)]

@@ -360,6 +360,7 @@ class Race:
 
     def _behind(self, state: EMState, order: list[int], num: int) -> list[int]:
         """Starts behind the best ``num``, degenerate ones last."""
+        self._look(state, order[:num])
         chosen: list[int] = []
         for r in order:
             if len(chosen) == num:
@@ -371,11 +372,20 @@ class Race:
 
     def _is_sound(self, state: EMState, r: int) -> bool:
         """Tell whether the solution that a start stands at is not degenerate."""
-        at = (r, int(state.num_iterations[r]))
-        if at not in self.faults:
-            own = {name: value[r : r + 1] for name, value in (state.safe or state.params).items()}
-            self.faults[at] = not degenerate_restarts(self.problem, own)[0]
-        return self.faults[at]
+        self._look(state, [r])
+        return self.faults[r, int(state.num_iterations[r])]
+
+    def _look(self, state: EMState, starts: list[int]) -> None:
+        """Look at the solutions that starts stand at, as one batch."""
+        places = [(r, int(state.num_iterations[r])) for r in starts]
+        new = [at for at in places if at not in self.faults]
+        if new:
+            own = {
+                name: value[[r for r, _ in new]]
+                for name, value in (state.safe or state.params).items()
+            }
+            for at, words in zip(new, degenerate_restarts(self.problem, own), strict=True):
+                self.faults[at] = not words
 
 
 @dataclass

@@ -45,6 +45,8 @@ from inference.base.structure import (
     split_starts,
 )
 from inference.engines.em import EM
+from inference.engines.integration import refined, with_nodes
+from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import SearchState, search_starts
@@ -107,7 +109,9 @@ def fit(
     distribution of a parameter depends on, as in a spike and slab: the log-prior is then that of
     the parameters alone, and the log-likelihood that of the rows given the parameters. A
     ``pyro.factor`` outside the plate over rows belongs to the prior, unless it depends on latents
-    that data depend on too. Continuous latents of the rows are drawn, by NUTS and SVI. It runs in
+    that data depend on too. Continuous latents of the rows that are functions of one or two normal
+    numbers are integrated by quadrature (:mod:`inference.programs.quadrature`); others are drawn,
+    by NUTS and SVI. It runs in
     the dtype of the data (double precision where they are whole numbers), restarts as one batch
     where it broadcasts over a leading dim and one by one where not, and NaN entries of its observed
     sites leave the likelihood. Scales of observed sites multiply their log-densities.
@@ -128,7 +132,7 @@ def fit(
             those are left open (see the model; an encoder with open graphs has its penalty and
             graphs chosen, :class:`inference.ChoosePenalty`; exact :class:`~inference.engines.em.EM`
             where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has
-            continuous latents of the rows).
+            continuous latents of the rows that cannot be integrated).
         init: "spectral" (falls back to "random" for a model that has no such start), "random", a
             dict of parameters, or a fit of the same model. With several restarts, the first starts
             there and the others nearby. With a method named, "spectral" if None.
@@ -171,6 +175,18 @@ def fit(
             best optimum only once.
         RowsWarning: if rows that lack a covariate were dropped, or a plate that would draw some of
             its rows (``subsample_size``) is run with all of them.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> print(classes.converged, classes.num_parameters)
+        True 9
+        >>> classes.params["weights"].round(decimals=1)
+        tensor([0.7000, 0.3000], dtype=torch.float64)
     """
     if checkpoint is not None and not is_integer(seed, least=0):
         raise ValueError(
@@ -316,6 +332,8 @@ def fit_problem(
     began, seed = time.monotonic(), problem.seed
     with _own_settings() as caught:
         search, is_plain = None, method is None and not problem.start_given
+        if method is None or isinstance(method, EM | Laplace):
+            problem = with_nodes(problem, must=method is not None)
         if method is None:
             advice = problem.structure.recommended(problem)
             search = advice.search if num_restarts is None and not problem.start_given else None
@@ -374,6 +392,8 @@ def fit_problem(
                     splits = shared.splits(problem, search, standard)
                     settings = (search, method, engine_problem, init, splits, bar, path)
                     state = _searched(shared, *settings)
+                if isinstance(method, EM):
+                    state = refined(problem, state, method, bar)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
@@ -756,6 +776,8 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
     rows = 1 if checks_data(problem.model) else program.num_rows
     out: dict[str, tuple[int, ...]] = {}
     for name in program.row_latents:
+        if name in program.integrated:
+            continue
         site = program.site(name)
         count = max(1, math.prod(site.shape) // rows)
         out[name] = (count, 2 if site.is_binary else site.num_values or 0)

@@ -15,6 +15,7 @@ from inference.base.optima import SAME_VALUE
 from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
 from inference.programs.program import Params
+from inference.programs.quadrature import Quadrature, quadrature_of
 from inference.structures.registry import structure_of
 from ppl_models.parts.repr import shows_briefly
 
@@ -225,6 +226,11 @@ class FitRecord:
     def structure(self) -> Structure:
         """Structure of the model."""
         return structure_of(self.model)
+
+    @property
+    def quadrature(self) -> Quadrature | None:
+        """How continuous latents of the rows were integrated; None where there were none."""
+        return quadrature_of(self.model)
 
     @functools.cached_property
     def remembered(self) -> dict[str, tuple[str, Any]]:

@@ -29,6 +29,8 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ),
         _size(fit),
     ]
+    if fit.quadrature is not None:
+        facts.append(("integrals", fit.quadrature.in_words()))
     if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
         facts.append(
             (

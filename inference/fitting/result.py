@@ -103,6 +103,16 @@ class Fit(FitRecord):
 
         Activities and the like are those of the fit where the number of rows is the same, else
         resampled from them.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> {site: tuple(rows.shape) for site, rows in classes.simulate(3).items()}
+            {'assignments': (3,), 'items': (3, 4)}
         """
         return posterior.simulate_rows(self, num_rows, seed)
 
@@ -114,7 +124,18 @@ class Fit(FitRecord):
         names: Any = None,
         num_prior: int = 0,
     ) -> ArvizData:
-        """ArviZ object with named dims; see :func:`inference.fitting.export.to_arviz`."""
+        """ArviZ object with named dims; see :func:`inference.fitting.export.to_arviz`.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.to_arviz(answers).posterior["weights"].dims
+            ('chain', 'draw', 'component')
+        """
         return export.to_arviz(self, data, num_predictive, seed, names, num_prior)
 
     # ---------------------------------------------------------------- tables and predictions
@@ -141,12 +162,35 @@ class Fit(FitRecord):
         Raises:
             ValueError: if the level is not in (0, 1), or ``data`` or ``names`` do not fit the
                 model.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.summary(answers)["estimate"].head(3).round(1)
+            weights[0]           0.7
+            weights[1]           0.3
+            probability[0, 0]    0.2
+            Name: estimate, dtype: float64
         """
         data = in_blocks(self.model, data)
         return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Figure:
-        """Plot the fit as one figure; see :func:`inference.plots.overview.plot_fit`."""
+        """Plot the fit as one figure; see :func:`inference.plots.overview.plot_fit`.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.plot(answers).savefig("picture.png")
+        """
         figure: Figure = drawing.draw("plot_fit", self, data, names)
         return figure
 
@@ -170,6 +214,16 @@ class Fit(FitRecord):
         Raises:
             ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the
                 items.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.report("page.html", answers).name
+            'page.html'
         """
         rows = in_blocks(self.model, data)
         written: Path = drawing.ask(
@@ -190,11 +244,34 @@ class Fit(FitRecord):
         """Posterior of each row as a frame: probabilities, and the most probable values.
 
         A frame of the library that ``data`` are a frame of, such as polars; else of pandas.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.posterior_frame(answers).round(2).head(2)
+               P(assignments=0)  P(assignments=1)  assignments
+            0              0.00              1.00            1
+            1              0.21              0.79            1
         """
         return as_given(data, tabular.posterior_frame(self, data, names))
 
     def predict(self, data: Any, site: str | None = None) -> np.ndarray:
-        """Most probable class of each row, or its bits."""
+        """Most probable class of each row, or its bits.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.predict([[0, 0, 0, 0], [1, 1, 1, 1]])
+            array([0, 1])
+        """
         return predict.predicted(self, data, site)
 
     def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
@@ -257,6 +334,17 @@ class Fit(FitRecord):
 
         Raises:
             ValueError: if the folder holds no such fit, or its model is unknown and not given.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import Fit, fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+            >>> classes = fit(Mixture(2), answers)
+            >>> classes.save("folder")
+            >>> Fit.load("folder").log_likelihood == classes.log_likelihood
+            True
         """
         return cls(**storage.read_fields(path, model))
 

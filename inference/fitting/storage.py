@@ -18,6 +18,7 @@ from inference.base.checkpoint import read_tensors, usable_path, write_tensors, 
 from inference.fitting.record import FitRecord
 from inference.fitting.validate_saved import check_loaded
 from inference.programs.arguments import Call
+from inference.programs.quadrature import Quadrature, integrated, quadrature_of
 
 FORMAT = 3  # 1 named the modules of its records, which have moved since; 1 and 2 had no checksum
 UNSIGNED = (1, 2)
@@ -80,6 +81,9 @@ def save(fit: FitRecord, path: str | Path) -> None:
         )
     if isinstance(fit.model, Call):
         record["settings"] = _settings_record(fit.model, tensors)
+    if (rule := quadrature_of(fit.model)) is not None:
+        fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+        record["quadrature"] = pack(fields, "quadrature", tensors)
     write_tensors(folder / "fit.safetensors", tensors, record)
     write_whole(folder / "fit.json", json.dumps(record, indent=1))  # for people to read
 
@@ -102,6 +106,9 @@ def read_fields(path: str | Path, model: Callable[..., Any] | None = None) -> di
             if field.name == "model" and model is not None:
                 settings = unpack(record.get("settings"), tensors, written)
                 fields["model"] = model if settings is None else _called(model, settings)
+                if "quadrature" in record:
+                    rule = Quadrature(**unpack(record["quadrature"], tensors, written))
+                    fields["model"] = integrated(fields["model"], rule)
             elif field.name in record or field.default is dataclasses.MISSING:
                 fields[field.name] = unpack(record[field.name], tensors, written)
     except Exception as error:
@@ -280,13 +287,16 @@ def unpack(value: Any, tensors: dict[str, Tensor], written: int = FORMAT) -> Any
         kind
     )  # not the constructor: the values were checked when the fit was made
     names = {field.name: field for field in dataclasses.fields(kind)}
+    old = getattr(kind, "old_fields", {})
+    given = {old.get(key, key) for key in value["fields"]}
     for key, field in names.items():
-        if key in value["fields"] or field.default is not dataclasses.MISSING:
+        if key in given or field.default is not dataclasses.MISSING:
             continue
         if field.default_factory is dataclasses.MISSING:
             raise ValueError(f"load: {name} lacks the field {key!r}")
         object.__setattr__(new, key, field.default_factory())
-    for key, part in value["fields"].items():
+    for key_then, part in value["fields"].items():
+        key = old.get(key_then, key_then)
         if key not in names:
             raise ValueError(f"load: {name} has no field {key!r}")
         object.__setattr__(new, key, unpack(part, tensors, written))

@@ -152,7 +152,11 @@ def _columns(
     values: dict[str, Named] = {}
     steps = None
     for site, mean in means.items():
-        mode, dim = modes.get(site), dims_of(fit, site, mean.shape[1:])[-1]
+        mode = modes.get(site)
+        if mode is None and mean.dim() == 1:  # one number a row
+            chances[site], values[site] = {site: as_array(mean)}, {}
+            continue
+        dim = dims_of(fit, site, mean.shape[1:])[-1]
         if mode is not None and mean.dim() == 3:  # sequences
             steps = mode >= 0
             mean, mode = mean[steps], mode[steps]

@@ -112,6 +112,17 @@ def check_identifiability(
         ValueError: if there are no layers and nothing else can be said, a site is missing or has
             another shape or values that are not finite, the threshold is negative, or names do not
             fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.identifiability import check_identifiability
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> check_identifiability(classes, data=answers).text().split(":")[0]
+        'Near this estimate the answers determine the 2 classes'
     """
     settings = (threshold, layers, root, bottom, predictors)
     if all(value is None for value in settings) and not isinstance(fit, Mapping):

@@ -22,7 +22,7 @@ MOST_PARAMETERS = 200
 MOST_WORK = 2e7  # rows times entries, likewise
 # logarithm of numbers times rows times configurations of latents, up to which standard errors are
 # worked out unasked
-MOST_BITS = 32
+MOST_BITS = 29
 LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
 DRAWN_EACH = 10  # of them for each entry, at least
 LEAST_ROWS_EACH = 2  # of sequences, for each entry
@@ -103,9 +103,9 @@ def derivatives(
         if rows.dim() != 1:
             raise ValueError("standard_errors: a program with one plate over rows was expected")
         if kind != "hessian":
+            # linear in the weights; of a sum, because torch imports sympy for given cotangents
             weights = torch.ones_like(rows, requires_grad=True)
-            # linear in the weights
-            (gradient,) = torch.autograd.grad(rows, free, weights, create_graph=True)
+            (gradient,) = torch.autograd.grad((rows * weights).sum(), free, create_graph=True)
             columns = [
                 torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
             ]

@@ -19,6 +19,7 @@ from inference.plots.options import plot_policy_tables
 from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
+from inference.structures.factorization.unmixing import UnmixingStructure
 from inference.structures.factorization.usage import UsageStructure
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.layers.structure import LayeredStructure
@@ -85,10 +86,10 @@ def _(structure: DictionaryStructure, fit: Fit, data: Any, names: Names | None) 
 
 @_picture.register(FactorizationStructure)
 @_picture.register(UsageStructure)
-def _(
-    structure: FactorizationStructure | UsageStructure, fit: Fit, data: Any, names: Names | None
-) -> Any:
-    signatures = fit.params["signatures"].detach().cpu().numpy()
+@_picture.register(UnmixingStructure)
+def _(structure: Structure, fit: Fit, data: Any, names: Names | None) -> Any:
+    site = "endmembers" if isinstance(structure, UnmixingStructure) else "signatures"
+    signatures = fit.params[site].detach().cpu().numpy()
     channels = fit.item_names or [str(j) for j in range(signatures.shape[1])]
     return plot_signatures(signatures, channels, None if names is None else names.get("component"))
 

@@ -33,7 +33,7 @@ class Call:
     def __call__(self, data: Mapping[str, Any]) -> Any:
         named = {**data, **self.settings}
         positional: list[Any] = []
-        for parameter in _parameters(self.program):
+        for parameter in parameters_of(self.program):
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 while (place := str(len(positional))) in named:
                     positional.append(named.pop(place))
@@ -92,10 +92,10 @@ class _Signature:
 
     @classmethod
     def of(cls, program: Callable[..., Any], settings: Mapping[str, Any]) -> _Signature:
-        kinds = [p.kind for p in _parameters(program)]
+        kinds = [p.kind for p in parameters_of(program)]
         open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = [
-            p for p in _parameters(program) if p.kind not in open_kinds and p.name not in settings
+            p for p in parameters_of(program) if p.kind not in open_kinds and p.name not in settings
         ]
         return cls(
             tuple(p.name for p in parameters),
@@ -179,7 +179,7 @@ def _named(
         count = len(data) if isinstance(data, tuple) else int(data is not None)
         further = range(len(takes.names), count + len(args)) if takes.more else ()
         names = [*takes.names, *map(str, further)][count:]
-    known = [p.name for p in _parameters(model)]
+    known = [p.name for p in parameters_of(model)]
     unknown = [name for name in kwargs if name not in known and not takes.any_name]
     if unknown or len(args) > len(names):
         got = f"kwargs {', '.join(map(repr, unknown))}" if unknown else f"{len(args)} args"
@@ -197,10 +197,10 @@ def program_name(model: Any) -> str:
 
 
 def _signature(model: Callable[..., Any]) -> str:
-    return f"({', '.join(map(str, _parameters(model)))})"
+    return f"({', '.join(map(str, parameters_of(model)))})"
 
 
-def _parameters(model: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
     """Arguments of a program; of a network those of its ``forward``."""
     try:
         function = model.forward if isinstance(model, nn.Module) else model

@@ -465,7 +465,7 @@ def factors_of(
             [
                 d
                 for d, s in symbols[name].items()
-                if s in (alone if name in prior.apart else target)
+                if s in target - alone and name not in prior.apart
             ],
         )
     sizes |= {enumerated[name]: sites[name].num_values or 1 for name in enumerated}

@@ -21,6 +21,7 @@ from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
 from inference.programs.replay import recorded
 from inference.programs.restarts import inner_points
+from inference.programs.sufficient_rows import SufficientRows, sufficient_rows
 from ppl_models.data.tables import first_tensor
 
 Shapes = dict[str, torch.Size]
@@ -33,7 +34,8 @@ MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
 # no way back
 REACH = 2.0
-STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it that no curvature gives
+STEP, JUMP = 1e-9, 1e-3  # from nought, and of the gradient across it, which no curvature gives
+AGAIN = [0, *(4**k for k in range(16))]  # M-steps before which few rows are compared with all
 # products of the matrix of second derivatives with a vector, each as dear as two evaluations
 MOST_COLOURS = 12
 
@@ -51,6 +53,8 @@ class Expectation:
         self.program = program
         self._replays: dict[tuple[str, int], Callable[[Tensor], tuple[Tensor, ...]]] = {}
         self._factors: dict[int, Shapes] = {}
+        self._few: SufficientRows | None = None
+        self._num_steps = 0  # M-steps so far
 
     def posteriors(self, params: Params) -> FactorPosteriors:
         """Posteriors of factors, log-likelihood and log-prior at parameters (R, ...)."""
@@ -69,6 +73,7 @@ class Expectation:
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
         """Maximise by Newton's method or L-BFGS; a restart that does not gain stays."""
         parts = self._parts(params)
+        self._look_for_few_rows(params)
         new = [
             self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
             for r, part in enumerate(parts)
@@ -90,6 +95,22 @@ class Expectation:
             if num_parts == 1
             else {name: value[part : part + 1] for name, value in posteriors.weights.items()}
         )
+
+    def _look_for_few_rows(self, params: Params) -> None:
+        """Find rows that stand for all, and compare them before some of the M-steps."""
+        count, self._num_steps = self._num_steps, self._num_steps + 1
+        if count == 0:
+            self._few = sufficient_rows(self.program)
+        if self._few is None or count not in AGAIN:
+            return
+        with quiet():
+            if not self._few.agrees(self.program, params, seed=2 + count):
+                self._few = None
+                self._replays.clear()
+
+    @property
+    def _in_m_step(self) -> Program:
+        return self.program if self._few is None else self._few.program
 
     # ---------------------------------------------------------------- one part
 
@@ -124,7 +145,8 @@ class Expectation:
     def _maximise(self, weights: Params, params: Params, num_steps: int) -> Params:
         free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
         count = len(next(iter(free.values())))
-        objective = _Objective(self.program, _shapes(free), _shapes(weights), count)
+        weights = weights if self._few is None else self._few.statistics(weights)
+        objective = _Objective(self._in_m_step, _shapes(free), _shapes(weights), count)
         start, fixed, colouring = objective.rows(free), _vector(weights), self._colouring
         first = self._replayed("M", count, objective.first, objective.point(start, fixed))
 
@@ -201,7 +223,8 @@ class Expectation:
                     )
                     for name, value in self.program.factor_posteriors(points).weights.items()
                 }
-                objective = _Objective(self.program, _shapes(free), _shapes(weights), 2)
+                weights = weights if self._few is None else self._few.statistics(weights)
+                objective = _Objective(self._in_m_step, _shapes(free), _shapes(weights), 2)
                 if objective.has_kink(_vector(weights)):
                     return None
                 every = torch.eye(size, dtype=torch.long, device=next(iter(free.values())).device)
@@ -375,14 +398,13 @@ class _Objective:
 
     def has_kink(self, fixed: Tensor) -> bool:
         """Tell whether the gradient jumps where a coordinate changes its sign."""
-        near = torch.full(
-            (self.count, sum(shape.numel() for shape in self.shapes.values()) // self.count),
-            STEP,
-            dtype=fixed.dtype,
-            device=fixed.device,
-        )
-        (_, above), (_, below) = (self.first(self.point(side, fixed)) for side in (near, -near))
-        return bool(((above - below).abs() > JUMP).any())
+        size = sum(shape.numel() for shape in self.shapes.values()) // self.count
+        jumps = []
+        for step in (STEP, STEP / 10):
+            side = torch.full((self.count, size), step, dtype=fixed.dtype, device=fixed.device)
+            (_, above), (_, below) = (self.first(self.point(x, fixed)) for x in (side, -side))
+            jumps.append((above - below).abs())
+        return bool(((jumps[1] > JUMP) & (jumps[1] > 0.5 * jumps[0])).any())
 
 
 def _by_gradient(

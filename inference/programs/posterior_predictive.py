@@ -46,7 +46,9 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
     """
     with isolated(seed):
         params = params | program.latents_above(params)
-    nodes = _nodes(program, poutine.uncondition(program.model), params, seed)
+    nodes = _nodes(
+        program, poutine.uncondition(getattr(program.model, "drawing", program.model)), params, seed
+    )
     return {name: _seen(nodes[name]) for name in observed_names(program)}
 
 

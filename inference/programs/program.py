@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -45,6 +46,7 @@ from inference.programs.elimination import (
 )
 from inference.programs.global_state import isolated, quiet
 from inference.programs.parameters import Flat
+from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
 from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
 from inference.programs.sites import (
     Site,
@@ -60,6 +62,7 @@ from inference.programs.sites import (
 from inference.programs.tree_width import SumPlan
 from inference.programs.wrap import (
     DIMS,
+    Prepared,
     first_run,
     in_words,
     not_at_once,
@@ -102,6 +105,7 @@ class Program:
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
+        self._centre_nodes()
 
     def with_data(self, *args: Any) -> Program:
         """Program with other data (a chunk of rows), its sites as they are."""
@@ -110,7 +114,35 @@ class Program:
         new.args = args
         if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
             new._chains, new._plans = [], []
+            new._centre_nodes()
         return new
+
+    @property
+    def _nodes(self) -> NodeSites | None:
+        """Nodes of continuous latents of the rows that are integrated by quadrature."""
+        return getattr(self.model, "nodes", None)
+
+    @property
+    def integrated(self) -> tuple[str, ...]:
+        """Continuous latents of the rows that are integrated by quadrature, in program order."""
+        return () if self._nodes is None else tuple(self._nodes.quadrature.dims)
+
+    def _centre_nodes(self) -> None:
+        """Centre the nodes of every row at its posterior, where the rule has parameters for it."""
+        if self._nodes is None or self._nodes.quadrature.at is None:
+            return
+        like = floating_dtype(self.args)
+        at = {name: value.to(like) for name, value in self._nodes.quadrature.at.items()}
+        model = cast("Prepared", self.model)
+        self._use(model.centred({}))
+        for _ in range(MOST_MOVES):
+            centres, way = self._nodes.moved(self.latent_marginals(at))
+            self._use(model.centred(centres))
+            if way < SETTLED:
+                break
+
+    def _use(self, model: Callable[..., Any]) -> None:
+        self.model, self._enumerated_model, self._plans = model, enumerating(model), []
 
     def part(self, data: Any, nesting: int) -> Program:
         """Program on a part of its data, with room for plates, its steps run one by one."""
@@ -236,6 +268,8 @@ class Program:
     @property
     def chain(self) -> Chain | None:
         """Hidden-chain form of the program, None where it has none; found once."""
+        if self._nodes is not None:  # of a sequence, they stand in the way of a scan over its steps
+            return None
         if not self._chains:
             self._chains.append(find_chain(self))
         return self._chains[0]
@@ -412,8 +446,8 @@ class Program:
         return self._each(self._log_prior_of, params)
 
     @cached_property
-    def _priors(self) -> dict[str, Any] | None:
-        """Priors of the parameters, where none depends on another's value.
+    def _priors(self) -> dict[str, Callable[[Tensor], Tensor]] | None:
+        """Log-densities of the parameters, where none depends on another's value.
 
         Of this library's models, which do not choose by values.
         """
@@ -428,12 +462,10 @@ class Program:
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
         if self._priors is not None and params.keys() >= self._priors.keys():
-            with pyro.validation_enabled(
-                False
-            ):  # a check asks about values, which costs as much as the density
-                return _total(
-                    (prior.log_prob(params[name]) for name, prior in self._priors.items()), restarts
-                )
+            # made without checks, which ask about values at the cost of the density
+            return _total(
+                (density(params[name]) for name, density in self._priors.items()), restarts
+            )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
         return self._log_prior(
@@ -649,8 +681,10 @@ class Program:
     def latent_means(self, params: Params) -> dict[str, Tensor]:
         r"""Posterior mean of every latent, (N, \*event); probabilities of a categorical one."""
         marginals = self.latent_marginals(params)
-        out = {}
+        out = {name: mean for name, (mean, _) in self.integrated_moments(params).items()}
         for name, values in self.latent_values(params).items():
+            if name in out:
+                continue
             is_vector = values.dim() > 1
             weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
             mean = marginals[name] @ weights.to(marginals[name].dtype)
@@ -663,6 +697,40 @@ class Program:
         return {
             name: values[marginals[name].argmax(-1)]
             for name, values in self.latent_values(params).items()
+            if name not in self.integrated
+        }
+
+    def integrated_moments(self, params: Params) -> dict[str, tuple[Tensor, Tensor]]:
+        r"""Posterior mean and standard deviation of continuous latents of rows, ([R], N, \*event).
+
+        The derivative of :math:`\log \int e^{t u} p(x, u) \, du` by t at nought is the mean of u;
+        with :math:`(u - E u)^2` in its place it is the variance.
+        """
+        if self._nodes is None:
+            return {}
+        restarts = self._num_restarts(params)
+        if restarts is not None:
+            each = [self.integrated_moments(at(params, r)) for r in range(restarts)]
+            return {
+                name: (stacked([m[name][0] for m in each]), stacked([m[name][1] for m in each]))
+                for name in self.integrated
+            }
+        with torch.no_grad():
+            factors = self._eliminated(params)
+        values = {name: value.detach() for name, value in self._nodes.values.items()}
+        means = _expected_values(factors, values)
+        apart = {}
+        for name, value in values.items():
+            mean = means[name].reshape(means[name].shape[:-1] + value.shape[-1:])
+            apart[name] = (value - mean).square()
+        squares = _expected_values(factors, apart)
+        shapes = self._nodes.shapes
+        return {
+            name: (
+                means[name].reshape(shapes[name][1]),
+                squares[name].clamp(min=0).sqrt().reshape(shapes[name][1]),
+            )
+            for name in self.integrated
         }
 
     # ---------------------------------------------------------------- rows as a finite mixture
@@ -767,6 +835,7 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
             for name, value in params.items()
         }
     ready = prepared(model, floating_dtype([args, params]))
+    ready = getattr(ready, "drawing", ready)
     with isolated(seed), torch.no_grad():
         ready, trace, lines = first_run(ready, args, params)
     above = set() if checks_data(model) else latents_before(sites_of(trace, lines, args)[0], params)
@@ -782,12 +851,29 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
     return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
 
 
+def _expected_values(factors: Factors, values: Params) -> Params:
+    """Posterior means (*rows, d) of values (*batch, d) that continuous latents have."""
+    tilts = {
+        name: value.new_zeros(factors.trace.nodes[name]["fn"].batch_shape + value.shape[-1:])
+        for name, value in values.items()
+    }
+    with torch.enable_grad():
+        terms = dict(factors.terms)
+        for name, tilt in tilts.items():
+            terms[name] = terms[name] + (tilt.requires_grad_() * values[name]).sum(-1)
+        total = replace(factors, terms=terms).log_rows().sum()
+        means = torch.autograd.grad(total, list(tilts.values()))
+    return dict(zip(tilts, means, strict=True))
+
+
 def _total(log_probs: Iterable[Tensor], restarts: int | None) -> Tensor:
-    sums = (
-        value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1)
+    sums = [
+        value
+        if value.dim() == (restarts is not None)
+        else (value.sum() if restarts is None else value.reshape(restarts, -1).sum(-1))
         for value in log_probs
-    )
-    return sum(sums, torch.zeros(()))
+    ]
+    return sum(sums[1:], sums[0]) if sums else torch.zeros(())
 
 
 def _value(trace: Any, name: str) -> Tensor:

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from torch.distributions import constraints
+from torch import Tensor
+from torch.distributions import Dirichlet, Independent, Uniform, constraints
 
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.distributions import support_size
+from ppl_models.parts.probability_tables import DirichletTables
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
@@ -301,8 +303,8 @@ def _row_plates(
 
 def unchanging_distributions(
     names: Sequence[str], first: Any, second: Any
-) -> dict[str, Any] | None:
-    """Distributions that are the same in two traces whose values differ, by site, or None."""
+) -> dict[str, Callable[[Tensor], Tensor]] | None:
+    """Log-densities that are the same in two traces whose values differ, by site, or None."""
     distributions = {}
     for name in names:
         node_1, node_2 = first.nodes[name], second.nodes[name]
@@ -317,8 +319,62 @@ def unchanging_distributions(
         )
         if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (node_1, node_2)):
             return None
-        distributions[name] = node_1["fn"]
+        distributions[name] = density_of(node_1["fn"])
     return distributions
+
+
+@dataclass(frozen=True)
+class KnownDensity:
+    r"""Log-density of a uniform or Dirichlet distribution, its constant worked out once.
+
+    Args:
+        fn: the distribution.
+        constant: the log-density of a uniform one; of a Dirichlet one :math:`\log\Gamma(\sum_k
+            \alpha_k) - \sum_k \log\Gamma(\alpha_k)`, over all its vectors.
+        low, high: ends of the interval, None of probabilities.
+        excess: :math:`\alpha - 1`, None where it is 0.
+    """
+
+    fn: Any
+    constant: Tensor
+    low: Tensor | None = None
+    high: Tensor | None = None
+    excess: Tensor | None = None
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """Terms of values (..., batch and event), or their sum, (...)."""
+        is_inside = (
+            self.low is None
+            or self.high is None
+            or bool(((value >= self.low) & (value < self.high)).all())
+        )
+        if value.requires_grad or not is_inside:
+            terms: Tensor = self.fn.log_prob(value)
+            return terms
+        lead = value.shape[: value.dim() - len(self.fn.batch_shape) - len(self.fn.event_shape)]
+        if self.excess is None:
+            return self.constant.expand(lead)
+        slopes = torch.special.xlogy(self.excess, value)
+        total: Tensor = slopes.reshape(*lead, -1).sum(-1) + self.constant
+        return total
+
+
+def density_of(fn: Any) -> Callable[[Tensor], Tensor]:
+    """Log-density of a distribution; of one of known form without its constants at each call."""
+    base = fn
+    while isinstance(base, Independent):
+        base = base.base_dist
+    shape = fn.batch_shape + fn.event_shape
+    if isinstance(base, Uniform):
+        middle = ((base.low + base.high) / 2).expand(shape)
+        return KnownDensity(fn, fn.log_prob(middle).sum(), base.low, base.high)
+    if isinstance(base, Dirichlet | DirichletTables):
+        excess = base.concentration - 1
+        inside = fn.sample().reshape(shape).clamp(min=1e-3)
+        constant = fn.log_prob(inside).sum() - torch.special.xlogy(excess, inside).sum()
+        return KnownDensity(fn, constant, excess=excess if bool((excess != 0).any()) else None)
+    density: Callable[[Tensor], Tensor] = fn.log_prob
+    return density
 
 
 def is_large(sites: Iterable[Site]) -> bool:

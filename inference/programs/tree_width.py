@@ -18,13 +18,13 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pyro.ops.rings import LogRing
 from torch import Tensor
 
-MOST_ENTRIES = 2**24  # of a table of more than two latents
+MOST_ENTRIES, MOST_WORK = 2**24, 2**28  # of a table of many latents, and times the factors
 MOST_FACTORS = 2**12  # that one factor is split into
 FIRST_SYMBOL = 0xE000  # of those that Pyro gives to no dim of its own
 ENTRIES_OF_FACTOR = 2**12  # of a table that takes as long as one more factor does
@@ -38,12 +38,14 @@ class SumPlan:
     Args:
         unrolled: plates whose entries are latents of their own.
         latents: how many latents the largest table is of; entries: its size.
+        most: entries that it may have.
         crossed: plates that keep the sums apart; none where they can be taken.
     """
 
     unrolled: frozenset[str] = frozenset()
     latents: int = 0
     entries: int = 0
+    most: int = MOST_ENTRIES
     crossed: frozenset[str] = frozenset()
 
     @property
@@ -54,7 +56,7 @@ class SumPlan:
     @property
     def is_too_large(self) -> bool:
         """Tell whether the largest table is one of many latents, and does not fit."""
-        return self.latents > 2 and self.entries > MOST_ENTRIES
+        return self.latents > 2 and self.entries > self.most
 
     def refusal(self, latents: str) -> str:
         """Why the sums over latents of these names cannot be taken, and what to do."""
@@ -72,7 +74,7 @@ class SumPlan:
         return (
             f"the sums over {latents} are too large: {self.latents} latents depend on each other"
             f" jointly (tree width {self.latents - 1}), a table of {self.entries:,} entries, where"
-            f" at most {MOST_ENTRIES:,} were expected: {remedy}"
+            f" at most {self.most:,} were expected: {remedy}"
         )
 
 
@@ -217,7 +219,7 @@ def plan_of(tree: Terms, latents: Collection[str], sizes: Mapping[str, int]) -> 
         tree: packed factors by plates; latents: symbols that are summed over; sizes: of all.
     """
     factors = [(ordinal, frozenset(dims_of(t))) for ordinal, terms in tree.items() for t in terms]
-    plan = SumPlan()
+    plan = SumPlan(most=min(MOST_ENTRIES, MOST_WORK // max(1, len(factors))))
     for component in _connected(factors, latents):
         plan = _costlier(plan, _plan_of_component(component, latents, sizes))
         if plan.crossed:
@@ -261,7 +263,8 @@ def _plan_of_component(
 
 
 def _costlier(plan: SumPlan, other: SumPlan) -> SumPlan:
-    return other if other.crossed or other.entries > plan.entries else plan
+    costlier = other if other.crossed or other.entries > plan.entries else plan
+    return replace(costlier, most=plan.most)
 
 
 def _connected(factors: Sequence[Factor], latents: Collection[str]) -> list[list[Factor]]:
@@ -303,6 +306,6 @@ def best_plan(
             plan = plan_of(parts, unrolled.alone(stands), unrolled.all_sizes)
             cost = plan.entries + ENTRIES_OF_FACTOR * sum(map(len, parts.values()))
             if not plan.crossed and cost < least:
-                best = SumPlan(frozenset(chosen), plan.latents, plan.entries)
+                best = replace(plan, unrolled=frozenset(chosen))
                 least = cost
     return best

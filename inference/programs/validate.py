@@ -10,6 +10,7 @@ from torch.distributions import constraints
 
 from inference.programs.program import Program
 from inference.programs.sites import distribution_name
+from ppl_models.parts.distributions import broadcast_shapes
 
 FIXED_SUPPORTS = (
     constraints.real,
@@ -67,8 +68,8 @@ def _check_plates(name: str, line: str, node: Any) -> None:
     value, event_dim = torch.as_tensor(node["value"]), node["fn"].event_dim
     shape = value.shape[: value.dim() - event_dim]
     try:
-        batch = torch.broadcast_shapes(node["fn"].batch_shape, shape)
-    except RuntimeError as error:
+        batch = broadcast_shapes(node["fn"].batch_shape, shape)
+    except ValueError as error:
         raise ValueError(
             f"site {name!r}{line}: values of shape {tuple(node['fn'].batch_shape)} were expected,"
             f" as its distribution and plates have them, got {tuple(shape)}"

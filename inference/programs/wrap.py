@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import re
 import sys
@@ -20,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from inference.programs.global_state import in_dtype, whole_plates
 from inference.programs.parameters import NEAR, NOISE, ParameterSites
+from inference.programs.quadrature import Centres, NodeSites, quadrature_of
 from ppl_models.data.tables import checks_data, floating_dtype
 from ppl_models.parts.distributions import BinaryVector
 from ppl_models.parts.item_response import ItemResponse
@@ -228,6 +230,21 @@ class Prepared:
         self.has_starts = False  # whether a run met a parameter without a prior
         self.weights: dict[str, nn.Parameter] = {}  # of networks, by the name of their site
         self.drawn: dict[str, tuple[int, int]] = {}  # plates that draw rows: how many, of how many
+        quadrature = quadrature_of(model)
+        self.nodes = None if quadrature is None else NodeSites(quadrature)
+
+    def centred(self, centres: Centres) -> Prepared:
+        """The program with the nodes of its continuous latents at centres of every row."""
+        new = copy.copy(self)
+        new.nodes = None if self.nodes is None else NodeSites(self.nodes.quadrature, centres)
+        return new
+
+    @property
+    def drawing(self) -> Prepared:
+        """The program with continuous latents of rows as they are written, to draw from."""
+        new = copy.copy(self)
+        new.nodes = None
+        return new
 
     def __call__(self, *args: Any) -> Any:
         dtype = self.dtype or floating_dtype(args)
@@ -239,6 +256,7 @@ class Prepared:
             sites,
             _JointBits(),
             whole_plates(self.drawn),
+            self.nodes or nullcontext(),
             _Widening(replaced) if self.widen else nullcontext(),
         ):
             try:
@@ -361,6 +379,8 @@ def other_density(site: str, line: str, latents: str) -> str:
 
 def prepared(model: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
     """Wrap a user's program to run; a model that checks its data stays as it is."""
+    if isinstance(model, Prepared) and model.nodes is not None and model.nodes.centres:
+        return model.centred({})  # those of other rows
     return model if checks_data(model) or isinstance(model, Prepared) else Prepared(model, dtype)
 
 

@@ -302,6 +302,18 @@ def regress_classes(
 
     Warns:
         EstimateWarning: where the items tell the classes badly.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference import fit
+        >>> from inference.relations import regress_classes
+        >>> from ppl_models import Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> classes = fit(Mixture(2), answers)
+        >>> age = 40 + 4 * answers.sum(1) + rng.normal(0, 8, 200)
+        >>> bool(regress_classes(classes, answers, age).table["p"].max() < 0.001)
+        True
     """
     caller = "regress_classes"
     check_choice(caller, "method", method, METHODS)

@@ -52,6 +52,7 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     if causal.probabilities is not None:
         rivals = say("causal.rivals") if causal.probability < RARE else ""
         words.append(say("causal.probability", probability=causal.probability, rivals=rivals))
+    words += _preferred(report)
     if arrows:
         more = say("causal.others") if len(arrows) < edges else ""
         words.append(say("causal.firm", arrows="; ".join(arrows)) + more)
@@ -64,6 +65,16 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
         shown = ", ".join(f"{names[i]} and {names[k]}" for i, k in pairs)
         words.append(say("causal.unfaithful", pairs=shown))
     return words + ([say("causal.searched")] if causal.searched != causal.graph else [])
+
+
+def _preferred(report: AttributeReport) -> list[str]:
+    """Return the graph that explains the answers themselves best, where it is another one."""
+    own = next((f for f in report.on_rows.ranked if f.graph == report.causal.graph), None)
+    best = report.on_rows.best
+    if own is None or best.graph is None or best.graph == own.graph:
+        return []
+    shown, less = "; ".join(best.graph.text().splitlines()), own.bic - best.bic
+    return [say("causal.preferred", graph=shown, less=less)]
 
 
 def causal_verdict(report: AttributeReport) -> Verdict:

@@ -10,12 +10,14 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from inference.base.plugins import load_kind
+from inference.base.progress import NoProgress, RichProgress
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import Names, as_fitted, sample_of, with_names
 from inference.fitting.repr import (
@@ -28,10 +30,20 @@ from inference.fitting.result import Fit
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
-from inference.report.answers import Answer
+from inference.report.answers import Answer, answer_of
 from inference.report.latent_use import latents
 from inference.report.page import number, picture, write_page
-from inference.report.parts import Details, Note, Paragraph, Part, Section, Table, Verbatim, Warned
+from inference.report.parts import (
+    Details,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verbatim,
+    Warned,
+)
 from inference.report.sections import (
     HasText,
     Subject,
@@ -43,8 +55,8 @@ from inference.report.sections import (
     predictive,
     settings,
 )
-from inference.report.verdicts import verdict
-from inference.report.words import say
+from inference.report.verdicts import distance_in_words, verdict
+from inference.report.words import finding, say, verdict_of
 from ppl_models.parts.repr import counted, shown_settings
 
 
@@ -55,6 +67,9 @@ def write_report(
     image_shape: tuple[int, int] | None = None,
     identifiability: str | HasText | None = None,
     names: Names | None = None,
+    progress: bool = False,
+    choice: Any = None,
+    reference: Any = None,
 ) -> Path:
     """Write the page of a fit: one file, pictures inside, every text escaped.
 
@@ -69,6 +84,11 @@ def write_report(
         image_shape: (height, width) where the items are pixels, row by row.
         identifiability: the verdict, as text or as a report with ``.text()``.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
+        progress: show a bar with what is being worked out, on standard error.
+        choice: the record of the choice of its size, such as of
+            :func:`inference.selection.select_dimension`; its answer and table stand on the page.
+        reference: signatures that a factorization's are matched with, a frame of the same columns
+            (as rows) by signatures; see :func:`inference.inspection.signatures.match_signatures`.
 
     Returns:
         The file written.
@@ -89,12 +109,26 @@ def write_report(
         check_image_shape(
             image_shape, len(fit.item_names) - fit.structure.num_given, "write_report"
         )
-    subject, structure = (
-        Subject(fit, data, image_shape, names, identifiability, blocks=blocks),
-        fit.structure,
+    subject = Subject(
+        fit,
+        data,
+        image_shape,
+        names,
+        identifiability,
+        blocks=blocks,
+        choice=choice,
+        reference=reference,
     )
+    with RichProgress("page", None) if progress else NoProgress() as bar:
+        subject.tell.append(bar.doing)
+        return write_page(_answer(subject), file)
+
+
+def _answer(subject: Subject) -> Answer:
+    """Sections of the page; what several of them need is worked out once (``Subject.once``)."""
+    fit, structure = subject.fit, subject.fit.structure
     sections = [
-        Section("warnings", "Warnings", _warnings(fit)),
+        Section("warnings", "Warnings", _warnings(subject)),
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(subject)),
         *middle(structure, subject),
@@ -110,8 +144,18 @@ def write_report(
             ],
         ),
     ]
-    title = f"{fit.model_name}: fit report"
-    return write_page(Answer(title, verdict(structure, subject), more=sections), file)
+    found = verdict(structure, subject)
+    findings = [*found.findings]
+    if subject.choice is not None:
+        own = answer_of(subject.choice)
+        first = own.verdict.findings[1]  # how sure the number is
+        findings.append(Finding(first.mark, say("fit.chosen"), own.verdict.answer, first.step))
+        shown = [replace(part, title=f"How many? {part.title}") for part in own.sections[1:]]
+        sections[2:2] = [part for part in shown if part.parts]
+    if fit.warnings and found.mark == "good":
+        findings.append(finding("fit.warned.all", num=counted(len(fit.warnings), "warning")))
+    answer = verdict_of(findings, *found.steps, answer=found.answer, about=found.about)
+    return Answer(f"{fit.model_name}: fit report", answer, more=sections)
 
 
 def _what(subject: Subject) -> Iterator[Part]:
@@ -140,6 +184,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         4 if fit.objective_name.endswith("per row") else 2,
         "sequence" if has_sequences(fit) else "row",
     )
+    near_optimum = distance_in_words(subject)[1]
     is_sampled = "diverging" in (fit.sample_stats or {})  # by NUTS, which makes nothing large
     rows = [
         [
@@ -157,7 +202,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             "converged",
             "yes" if fit.converged else "no",
-            "" if fit.converged else "the estimates are not final",
+            "" if fit.converged else say(f"fit.{'nearly' if near_optimum else 'not'}_final"),
         ],
         *_left(fit),
         [
@@ -259,8 +304,9 @@ def _given(fit: Fit) -> str:
     return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
 
 
-def _warnings(fit: Fit) -> list[Part]:
-    texts = list(fit.warnings)
+def _warnings(subject: Subject) -> list[Part]:
+    fit = subject.fit
+    texts = [with_names(fit, text, subject.names) for text in fit.warnings]
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
     return [Warned(texts)] if texts else []

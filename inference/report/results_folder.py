@@ -4,11 +4,11 @@
     The fit, read again by ``Fit.load`` (safetensors and JSON; nothing executable).
 ``posterior.nc``
     ArviZ's netCDF, with the data, the log-likelihood and the latents' posterior.
-``report.html``
-    One self-contained page.
 ``summary.json``
-    Sizes, likelihood, convergence, versions, warnings; written last, so that a folder with it is
-    whole.
+    Sizes, likelihood, convergence, versions, warnings; written last of these, so that a folder with
+    it is whole.
+``report.html``
+    One self-contained page, made when all results are in place.
 """
 
 from __future__ import annotations
@@ -82,8 +82,10 @@ def write_results(
     path: str | Path,
     image_shape: tuple[int, int] | None = None,
     read_as: Mapping[str, Any] | None = None,
+    more: Mapping[str, Callable[[Path], Any]] | None = None,
+    report: bool = True,
 ) -> dict[str, Any]:
-    """Write fit, ArviZ file, report and summary into a folder.
+    """Write fit, ArviZ file and summary into a folder, and then the report.
 
     Args:
         fit: the fit.
@@ -94,12 +96,13 @@ def write_results(
             drawn as pictures.
         read_as: how the rows were read from their file, for whoever reads others; kept in the
             summary.
+        more: further files by name, and what writes each to a path.
+        report: make the page too (:func:`add_report`).
 
     Returns:
         What ``summary.json`` holds.
     """
     from inference.fitting.export import save_netcdf
-    from inference.report.fit import write_report
 
     folder, blocks = (
         usable_path("output folder", path, is_folder=True),
@@ -107,29 +110,65 @@ def write_results(
     )
     data = as_fitted(fit, data) if blocks is None else sample_of(fit, blocks)
     names = names_in(fit, read_as)
-    with _in_place(folder) as new:
+    with _in_place(folder, tuple(more or ())) as new:
         logger.info("writing the fit and the file for ArviZ")
         fit.save(new / FIT)
         save_netcdf(fit.to_arviz(data, names=names), new / POSTERIOR)
-        logger.info("asking whether the data determine the model")
-        verdict = identifiability_of(fit, data)
-        logger.info("writing the report")
-        write_report(
-            fit,
-            data if blocks is None else blocks,
-            new / REPORT,
-            image_shape=image_shape,
-            names=names,
-            identifiability=verdict,
-        )
+        for name, write in (more or {}).items():
+            write(new / name)
         summary = summarise(fit, image_shape)
         summary |= {} if blocks is None or len(data) == fit.num_rows else {KEPT: len(data)}
         summary |= {} if read_as is None else {"read_as": dict(read_as)}
-        summary["identifiability"] = None if verdict is None else verdict.to_dict()
-        write_whole(
-            new / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        )
+        _write_summary(summary, new)
+    if report:
+        add_report(fit, data if blocks is None else blocks, folder, summary)
     return summary
+
+
+def add_report(
+    fit: Fit,
+    data: Any,
+    folder: Path,
+    summary: dict[str, Any],
+    progress: bool = False,
+    choice: Any = None,
+    reference: Any = None,
+) -> Path:
+    """Make the page of results that are in place, and keep identifiability in their summary.
+
+    Args:
+        fit: the fit.
+        data: its rows, in blocks or not.
+        folder: of the results.
+        summary: what ``summary.json`` holds; gets ``identifiability``.
+        progress: say on standard error what is being done.
+        choice, reference: as for :func:`inference.report.write_report`.
+    """
+    from inference.report.fit import write_report
+
+    logger.info("writing the report")
+    shape = summary.get("image_shape")
+    rows = sample_of(fit, data) if isinstance(data, RowBlocks) else data
+    verdict = identifiability_of(fit, rows)
+    page = write_report(
+        fit,
+        data,
+        folder / REPORT,
+        image_shape=None if shape is None else (shape[0], shape[1]),
+        names=names_in(fit, summary.get("read_as")),
+        identifiability=verdict,
+        progress=progress,
+        choice=choice,
+        reference=reference,
+    )
+    summary["identifiability"] = None if verdict is None else verdict.to_dict()
+    _write_summary(summary, folder)
+    return page
+
+
+def _write_summary(summary: Mapping[str, Any], folder: Path) -> None:
+    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
+    write_whole(folder / SUMMARY, text + "\n")
 
 
 def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
@@ -152,7 +191,7 @@ def names_in(fit: Fit, read_as: Mapping[str, Any] | None) -> Names | None:
 
 
 @contextmanager
-def _in_place(folder: Path) -> Iterator[Path]:
+def _in_place(folder: Path, more: Sequence[str]) -> Iterator[Path]:
     """A folder to write results in, which take the place of older ones when they are whole.
 
     What is interrupted or fails leaves older results as they were; where there were none, what is
@@ -166,7 +205,8 @@ def _in_place(folder: Path) -> Iterator[Path]:
         (folder / SUMMARY).unlink(
             missing_ok=True
         )  # from here to its return the folder is not whole
-        _move(new, folder, (FIT, POSTERIOR, REPORT, SUMMARY))
+        (folder / REPORT).unlink(missing_ok=True)  # of older results
+        _move(new, folder, (FIT, POSTERIOR, *more, SUMMARY))
     except BaseException:
         if not any((folder / name).exists() for name in (FIT, POSTERIOR, SUMMARY)):
             _move(new, folder, (FIT, POSTERIOR))

@@ -17,7 +17,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.columns import Names
+from inference.fitting.columns import Names, with_names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_distribution
@@ -74,6 +74,9 @@ class Subject:
         identifiability: the verdict, where one was given.
         found: answers that several sections share, by the function that gives them.
         blocks: all rows of the fit, where they come in blocks and ``data`` is a sample of them.
+        tell: functions that are told what is being worked out, in words.
+        choice: record of the choice of the number that the fit has, where one was made.
+        reference: signatures to match those of the fit with, (columns, signatures).
     """
 
     fit: Fit
@@ -83,10 +86,19 @@ class Subject:
     identifiability: str | HasText | None = None
     found: dict[Callable[[Subject], Any], Any] = field(default_factory=dict)
     blocks: RowBlocks | None = None
+    choice: Any = None
+    reference: Any = None
+    tell: list[Callable[[str], None]] = field(default_factory=list)
+
+    def number_step(self, step: str) -> tuple[str, ...]:
+        """A step that asks for the right number; none where the number was chosen."""
+        return () if self.choice is not None else (step,)
 
     def once(self, ask: Callable[[Subject], T]) -> T:
         """The answer of a function of this page, worked out when it is first asked for."""
         if ask not in self.found:
+            for say_it in self.tell:
+                say_it((ask.__doc__ or "").partition(".")[0].partition(";")[0])
             self.found[ask] = ask(self)
         answer: T = self.found[ask]
         return answer
@@ -114,7 +126,8 @@ class Subject:
         is_part = self.num_sampled is not None and self.blocks is None
         data = None if is_part else self.data if self.blocks is None else self.blocks
         found = estimates_of(self.fit, data, names=self.names)
-        return replace(found, note=NEEDS_ALL) if is_part and found.note else found
+        note = NEEDS_ALL if is_part and found.note else found.note
+        return replace(found, note=with_names(self.fit, note, self.names))
 
 
 @dataclass(frozen=True)

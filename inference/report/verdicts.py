@@ -58,7 +58,7 @@ def on_convergence(subject: Subject) -> Finding:
     if not fit.converged and fit.draws is not None:
         value = "; ".join(fit.warnings[:2]) or "the draws have not settled"
         return finding("fit.convergence.refused", value=value, longer=longer)
-    rest, near = _rest_in_words(subject)
+    rest, near = distance_in_words(subject)
     word = f"{rest} " if rest else ""
     values: dict[str, Any] = {"words": restarts.text(), "rest": rest, "word": word}
     if not fit.converged:
@@ -78,7 +78,7 @@ def on_convergence(subject: Subject) -> Finding:
     return finding("fit.convergence.all", mark="care" if alone else "good", step=step, **values)
 
 
-def _rest_in_words(subject: Subject) -> tuple[str, bool]:
+def distance_in_words(subject: Subject) -> tuple[str, bool]:
     """Return how far the optimum is in words, and whether that is near."""
     fit = subject.fit
     if (

@@ -56,7 +56,7 @@ def verdict_of(
     """
     findings = tuple(found for found in asked if found is not None)
     steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
-    return Verdict(findings, steps or (nothing,), answer, about)
+    return Verdict(findings, steps or tuple(filter(None, (nothing,))), answer, about)
 
 
 def percent(share: float) -> str:

@@ -335,8 +335,12 @@ class _Search:
         objective = _known(outcome.objective).reshape(-1, num)
         every = [_part(outcome.params, r) for r in range(num * len(sets))]
         faults = [
-            bool(problems[r // num].structure.degenerate(problems[r // num], params))
-            for r, params in enumerate(every)
+            bool(words)
+            for b, problem_b in enumerate(problems)
+            for words in problem_b.structure.degenerate(
+                problem_b,
+                {name: value[b * num : (b + 1) * num] for name, value in outcome.params.items()},
+            )
         ]
         faulty = torch.tensor(faults).reshape(-1, num)
         objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)

@@ -11,6 +11,7 @@ from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.dictionary.structure import DictionaryStructure
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
+from inference.structures.factorization.unmixing import UnmixingStructure
 from inference.structures.factorization.usage import UsageStructure
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.layers.attributes import AttributeStructure
@@ -30,6 +31,7 @@ STRUCTURES: dict[str, type[Structure]] = {  # method of a model that describes i
     "factorization": FactorizationStructure,
     "usage": UsageStructure,
     "factors": FactorAnalysisStructure,
+    "unmixing": UnmixingStructure,
     "dictionary": DictionaryStructure,
     "components": MixtureStructure,
     "hidden_chain": HiddenMarkovStructure,

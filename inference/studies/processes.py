@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from inference.studies.work import Finished, Task, work
+from ppl_models.parts.validation import installed
 
 # deaths of processes that a job may be near to: beside other jobs, and then by itself
 TOGETHER, ALONE = 2, 2
@@ -110,13 +111,8 @@ def check_scheduler(scheduler: Any) -> None:
     Raises:
         ValueError: for something else, or if dask is not installed.
     """
-    try:
+    with installed("run_jobs: scheduler", "cluster"):
         from distributed import Client
-    except ImportError as error:
-        raise ValueError(
-            "run_jobs: scheduler needs dask, which is not installed: pip install"
-            ' "ppl-models[cluster]"'
-        ) from error
     is_address = isinstance(scheduler, str) and "://" in scheduler
     if not is_address and not isinstance(scheduler, Client):
         raise ValueError(

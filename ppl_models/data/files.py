@@ -21,7 +21,7 @@ from ppl_models.data.frames import LONG, from_long, is_long, misread_numbers
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
+from ppl_models.parts.validation import check_size, installed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -296,8 +296,6 @@ class _Named:
         long: Sequence[str] | None = None,
     ) -> _Named:
         """Open a file; a large one without its entries, where names are all that is asked."""
-        import pyarrow as pa
-
         file, _ = _split_key(str(path))
         if long is not None:
             return cls._of_answers(cls.of(path, transpose), long)
@@ -327,6 +325,8 @@ class _Named:
             names[0] = "row" if "row" not in names else "row_name"
         columns = dict(zip(names, found.columns, strict=False))
         if transpose:
+            import pyarrow as pa
+
             labels = [_text(entry) or "" for entry in found.column(0).to_pylist()]
             rows = zip(*(column.to_pylist() for column in found.columns[1:]), strict=True)
             cells = [
@@ -714,8 +714,9 @@ def _read_lines(
     Returns:
         The table; row names, if any; and the number of lines of names, 0 or 1.
     """
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
 
     text = _text_of(file)
     separator = separator_of(file, text)
@@ -905,7 +906,8 @@ def _arrow_table(file: Path) -> pa.Table:
                 PARQUET_MAGIC if is_parquet else ARROW_MAGIC
             ):
                 raise _other_kind(file, "parquet" if is_parquet else "a file of Arrow")
-    import pyarrow as pa
+    with installed(f"{file}: a file of this kind", "arrow"):
+        import pyarrow as pa
 
     try:
         if is_parquet and file.is_file():

@@ -439,13 +439,15 @@ def coded(data: Any, names: Mapping[int, Sequence[str]], owner: str = "data") ->
 
 
 def _text_as_frame(data: Any) -> Any:
-    import pandas as pd
-
     try:
         array = np.asarray(data)
     except ValueError:  # lines of unequal length, which are refused where all data are
         return data
-    return pd.DataFrame(array) if array.dtype.kind in "OUT" and array.ndim == 2 else data
+    if array.dtype.kind not in "OUT" or array.ndim != 2:
+        return data
+    import pandas as pd
+
+    return pd.DataFrame(array)
 
 
 def _codes(column: Any, levels: Sequence[str], where: str) -> np.ndarray:

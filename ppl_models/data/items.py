@@ -104,6 +104,16 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
 
     Warns:
         CodesWarning: naming the columns that may be something else, and how to say so.
+
+    Example:
+        >>> import pandas as pd
+        >>> from ppl_models import Normal, items_of
+        >>> columns = {"smokes": [0, 1, 1], "visits": [0, 7, 2], "age": [31.5, 40.2, 28.9]}
+        >>> frame = pd.DataFrame(columns)
+        >>> items_of(frame)
+        Blocks(parts=((Bernoulli(), 1), (Poisson(), 1), (Normal(), 1)))
+        >>> items_of(frame, {"visits": Normal()})
+        Blocks(parts=((Bernoulli(), 1), (Normal(), 2)))
     """
     frame = as_frame(frame)
     if is_sparse(frame) and not responses:

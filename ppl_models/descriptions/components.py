@@ -206,3 +206,19 @@ class FactorDescription:
     num_components: int
     noise_shares: tuple[float, ...]
     bound: float
+
+
+@dataclass(frozen=True)
+class UnmixingDescription:
+    """Description of a linear mixture of endmembers for engines.
+
+    Args:
+        num_items, num_components: J and K.
+        correlated: whether the noise of a row may be correlated between items.
+        bound: largest entry of an endmember.
+    """
+
+    num_items: int
+    num_components: int
+    correlated: bool
+    bound: float

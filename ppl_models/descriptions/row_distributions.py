@@ -104,7 +104,7 @@ class RowDistribution(ABC):
 
     def _precisions(self, num_components: int, widths: Tensor) -> Tensor:
         inverse_scale = torch.diag(self.regularization * widths.square())
-        wishart = Precision(widths.new_tensor(len(widths) + 1.0), precision_matrix=inverse_scale)
+        wishart = Precision(len(widths) + 1.0, precision_matrix=inverse_scale)
         return pyro.sample("precisions", wishart.expand([num_components]).to_event(1))
 
 

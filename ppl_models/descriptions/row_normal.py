@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
+
+from ppl_models.parts.distributions import broadcast_shapes
 
 
 def patterns_of(missing: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -24,7 +28,31 @@ class RowNormal(dist.MultivariateNormal):
     With o the entries of a row that are there, :math:`\log p(x_o) = \log N(x_o; \mu_o,
     \Sigma_{oo})`, worked out once for all rows that have the same; a row without any has
     :math:`\log 1`.
+
+    Args:
+        loc: means, (..., J).
+        precision_matrix: (..., J, J).
     """
+
+    def __init__(
+        self, loc: Tensor, precision_matrix: Tensor, validate_args: bool | None = None
+    ) -> None:
+        # not torch's, which loads a computer algebra system to compare two shapes
+        batch = broadcast_shapes(precision_matrix.shape[:-2], loc.shape[:-1])
+        self.precision_matrix = precision_matrix.expand((*batch, -1, -1))
+        self.loc = loc.expand((*batch, -1))
+        Distribution.__init__(self, batch, loc.shape[-1:], validate_args=validate_args)
+        upside_down = torch.linalg.cholesky(precision_matrix.flip(-2, -1))  # of Lambda
+        inverse = upside_down.flip(-2, -1).mT
+        self._unbroadcasted_scale_tril = torch.linalg.solve_triangular(
+            inverse, torch.eye(loc.shape[-1]).to(inverse), upper=False
+        )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> RowNormal:
+        new: RowNormal = super().expand(
+            batch_shape, self._get_checked_instance(RowNormal, _instance)
+        )
+        return new
 
     def log_prob(self, value: Tensor) -> Tensor:
         missing = value.isnan()
@@ -36,9 +64,7 @@ class RowNormal(dist.MultivariateNormal):
         covariance = lower @ lower.mT
         is_shared = covariance.dim() == 2 or covariance.shape[-3] == 1  # by all rows
         off = value - self.loc  # (..., N, J)
-        off = off.expand(
-            *torch.broadcast_shapes(off.shape[:-1], covariance.shape[:-2]), off.shape[-1]
-        )
+        off = off.expand(*broadcast_shapes(off.shape[:-1], covariance.shape[:-2]), off.shape[-1])
         parts, places = [], []
         for rows, seen in patterns_of(missing):
             x = off[..., rows, :][..., seen]  # (..., n, O)

@@ -8,6 +8,8 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ppl_models.parts.distributions import broadcast_shapes
+
 
 class Statistic(TorchDistribution):
     """Statistic of the rows, computed and not estimated.
@@ -75,7 +77,7 @@ class RelativeToMarginal(TorchDistribution):
         validate_args: bool | None = None,
     ) -> None:
         self.log_ratio, self.component = log_ratio, component
-        batch = torch.broadcast_shapes(log_ratio.shape[:-1], component.shape)
+        batch = broadcast_shapes(log_ratio.shape[:-1], component.shape)
         super().__init__(batch, torch.Size(event_shape), validate_args=validate_args)
 
     @property

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ppl_models.parts.surface import promised
+
+T = TypeVar("T")
 
 
 def warn_renamed(old: str, new: str, depth: int = 2) -> None:
@@ -58,3 +61,30 @@ class Renamed:
         if instance is not None:
             warn_renamed(f"{owner.__name__}.{self.old}", self.new)
         return getattr(owner if instance is None else instance, self.new)
+
+
+def with_old_fields(**names: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a record whose fields had other names, as which they are still given and read.
+
+    Args:
+        names: of the fields today, by those of the last release; ``old_fields`` of the record.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        record: Any = kind
+        plain = record.__init__
+
+        @functools.wraps(plain)
+        def init(self: Any, *args: Any, **fields: Any) -> None:
+            for old in [name for name in names if name in fields]:
+                warn_renamed(f"{kind.__name__}({old}=...)", f"{names[old]}=...")
+                fields[names[old]] = fields.pop(old)
+            plain(self, *args, **fields)
+
+        record.__init__, record.old_fields = init, names
+        for old, new in names.items():
+            setattr(record, old, Renamed(new))
+            vars(record)[old].__set_name__(record, old)
+        return kind
+
+    return decorate

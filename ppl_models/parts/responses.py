@@ -229,7 +229,10 @@ class ResponseFamily:
         return None
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows."""
+        """Base measure: the sum over observed items of h(x, dispersion), shape of the rows.
+
+        None for the terms of Normal items that do not depend on their dispersion.
+        """
         return x.new_zeros(x.shape[:-1])
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
@@ -486,7 +489,8 @@ class Normal(ResponseFamily):
         return None if dispersion is None else dispersion.reciprocal()
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
-        assert dispersion is not None  # the program always samples it for this family
+        if dispersion is None:
+            return super().base_measure(x, mask, None)
         value = self.statistic(x) * mask
         squares = pairwise_dot(value.square(), (2 * dispersion).reciprocal())
         return -squares - pairwise_dot(mask, 0.5 * (2 * math.pi * dispersion).log())

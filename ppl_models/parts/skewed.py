@@ -9,6 +9,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ppl_models.parts.distributions import broadcast_shapes
+
 
 class SkewedRows(TorchDistribution):
     r"""Skew-normal rows :math:`x = \mu + \delta |u| + e`.
@@ -38,7 +40,7 @@ class SkewedRows(TorchDistribution):
         self, location: Tensor, skew: Tensor, factor: Tensor, validate_args: bool | None = None
     ) -> None:
         self.location, self.skew, self.factor = location, skew, factor
-        batch = torch.broadcast_shapes(location.shape[:-1], skew.shape[:-1], factor.shape[:-2])
+        batch = broadcast_shapes(location.shape[:-1], skew.shape[:-1], factor.shape[:-2])
         super().__init__(batch, location.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> SkewedRows:
@@ -78,4 +80,4 @@ class SkewedRows(TorchDistribution):
         distance = y.square().sum(-1) - along.square() / shrink
         constant = math.log(2) - 0.5 * self.event_shape[0] * math.log(2 * math.pi)
         log_density = constant + half - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())
-        return log_density.expand(torch.broadcast_shapes(log_density.shape, self.batch_shape))
+        return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -141,6 +143,18 @@ def _plain(value: Any) -> Any:
             else parts
         )
     return value
+
+
+@contextmanager
+def installed(owner: str, extra: str) -> Iterator[None]:
+    """Imports of an optional library; where it is missing, the error names the extra it is of."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        raise ValueError(
+            f'{owner} needs {name}, which is not installed: pip install "ppl-models[{extra}]"'
+        ) from error
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:

@@ -291,7 +291,11 @@ def test_engines_with_checkpoints_are_resumed_by_equal_programs(tmp_path: Path) 
     for name, method in {
         "svi": SVI(num_steps=10, num_draws=4, num_particles=1, warm_start=EM(max_iterations=5)),
         "nuts": NUTS(
-            num_chains=1, num_warmup=20, num_draws=4, max_depth=1, warm_start=EM(max_iterations=5)
+            num_chains=1,
+            warmup_steps=20,
+            num_samples=4,
+            max_depth=1,
+            warm_start=EM(max_iterations=5),
         ),
     }.items():
         calls = 0

@@ -215,7 +215,7 @@ def test_progress_goes_to_standard_error_and_can_be_turned_off(table, tmp_path, 
     assert "iteration" in shown.stderr
     quiet = dde(table, tmp_path / "b", "--no-progress")
     assert all(line.startswith("warning: ") for line in quiet.stderr.splitlines())
-    assert len(shown.stdout.splitlines()) == len(quiet.stdout.splitlines()) == 4
+    assert len(shown.stdout.splitlines()) == len(quiet.stdout.splitlines()) == 5
 
 
 def test_a_constant_column_is_named_in_a_warning(table, tmp_path, no_report):
@@ -583,6 +583,9 @@ def test_a_size_is_chosen_and_written(table, tmp_path):
     result = CliRunner().invoke(app, [str(part) for part in arguments])
     assert result.exit_code == 0, result.output
     assert {entry.name for entry in out.iterdir()} == {
+        "posterior.csv",
+        "posterior.nc",
+        "summary.json",
         "sizes.csv",
         "selection.png",
         "selection.json",

@@ -62,7 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "age": rng.normal(20 + 40 * group, 4).round(1),
             "visits": rng.poisson(1 + 8 * group),
             "smokes": (rng.random(ROWS) < 0.2 + 0.6 * group).astype(int),
-            "number": np.arange(1, ROWS + 1),
+            "place": np.arange(1, ROWS + 1),
         }
     )
     people.loc[5, "town"], people.loc[200, "age"], people.loc[201, "town"] = None, np.nan, "Linz"
@@ -106,10 +106,9 @@ def test_columns_are_judged_by_all_rows(files, tmp_path):
     plain = command(files, "people.parquet", tmp_path / "plain", "--block-rows", 1000)
     assert (done.exit_code, plain.exit_code) == (0, 0), done.stderr + plain.stderr
     assert (
-        "categories: town; measurements: age, number; counts: visits; yes-no: smokes."
-        in done.stdout
+        "categories: town; measurements: age, place; counts: visits; yes-no: smokes." in done.stdout
     )
-    assert "column 'number' counts the rows" in done.stderr
+    assert "column 'place' counts the rows" in done.stderr
     own = Fit.load(tmp_path / "blocks" / "fit")
     assert own.category_names == {"town": ("Bonn", "Linz", "Ulm")}
     assert read_results(tmp_path / "blocks")[1]["town"].dropna().isin(["Bonn", "Linz", "Ulm"]).all()

@@ -11,7 +11,12 @@ from support.command_line import run
 from support.counts import counts
 
 from inference import Fit
-from ppl_models import GaussianFactorization, NegativeBinomialFactorization, PoissonFactorization
+from ppl_models import (
+    GaussianFactorization,
+    NegativeBinomialFactorization,
+    PoissonFactorization,
+    Unmixing,
+)
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -37,6 +42,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("nb-quadratic", NegativeBinomialFactorization(16, 2)),
         ("normal", GaussianFactorization(16, 2)),
         ("normal-nonnegative", GaussianFactorization(16, 2, nonnegative=True)),
+        ("mixed", Unmixing(16, 2)),
+        ("mixed-correlated", Unmixing(16, 2, "correlated")),
     ],
 )
 def test_the_distribution_asked_for(table, tmp_path, distribution, model):
@@ -58,17 +65,19 @@ def test_the_distribution_asked_for(table, tmp_path, distribution, model):
     assert done.exit_code == 0, done.stderr
     fit = Fit.load(out / "fit")
     assert fit.model == model
+    site = "endmembers" if isinstance(model, Unmixing) else "signatures"
     assert {entry.name for entry in out.iterdir()} == {
         "fit",
         "posterior.nc",
         "posterior.csv",
-        "signatures.csv",
+        f"{site}.csv",
+        *(["activities.csv"] if site == "signatures" else []),
         "report.html",
         "summary.json",
     }
-    signatures = pd.read_csv(out / "signatures.csv", index_col="column")
+    signatures = pd.read_csv(out / f"{site}.csv", index_col="column")
     assert signatures.index.tolist() == list(fit.item_names)
-    np.testing.assert_allclose(signatures.to_numpy().T, fit.params["signatures"])
+    np.testing.assert_allclose(signatures.to_numpy().T, fit.params[site])
     assert "log_likelihood" in pd.read_csv(out / "posterior.csv")
 
 

@@ -138,11 +138,13 @@ def test_after_the_fit_the_line_says_where_it_is(table: Path, tmp_path: Path, st
     """
     out = tmp_path / "out"
     done = ctrl_c(mixture(table, out), code=AFTER_THE_FIT[stage])
-    assert (
-        done.stderr
-        == f"interrupted; the fit is saved in {out / 'fit'}: ppl-models report {out / 'fit'} DATA"
-        " makes its page\n"
+    where = (
+        f"the fit is saved in {out / 'fit'}: ppl-models report {out / 'fit'} DATA makes its page"
     )
+    if stage == "the page":
+        where = f"all results but the page are in {out}: ppl-models report {out} makes it"
+        assert (out / "posterior.csv").exists()
+    assert done.stderr == f"interrupted; {where}\n"
     assert run(*mixture(table, out)).exit_code == 2
     assert Fit.load(out / "fit").num_rows == 60
 
@@ -176,7 +178,10 @@ STAGES = {
         "interrupted; the fit is saved in OUT/fit: ppl-models report OUT/fit DATA makes its page"
     ),
     "inference.cli.app.write_rows": (
-        "interrupted; the fit is saved in OUT/fit, and its page is OUT/report.html"
+        "interrupted; the fit is saved in OUT/fit: ppl-models report OUT/fit DATA makes its page"
+    ),
+    "inference.report.fit.write_report": (
+        "interrupted; all results but the page are in OUT: ppl-models report OUT makes it"
     ),
 }
 
@@ -199,13 +204,15 @@ def test_what_is_said_of_the_folder_is_true(
         patch.setattr(sys.modules[module], name, interrupts)
         said = run(*mixture(table, out, *more))
     assert said.exit_code == 130
-    kept = older and stage != "inference.cli.app.write_rows"
+    kept = older and stage != "inference.report.fit.write_report"
     line = STAGES["inference.cli.families.run"] if kept else STAGES[stage]
     assert said.stderr == line.replace("OUT", str(out)) + "\n"
     if kept:
         assert Fit.load(out / "fit").seed == 5
     if "DATA makes" in line:
         assert run("report", out / "fit", table).exit_code == 0
+    elif "all results" in line:
+        assert run("report", out).exit_code == 0
     elif "is saved" not in line:
         assert run(*mixture(table, out, *more)).exit_code == 0
     assert Fit.load(out / "fit").seed == 0 or kept
@@ -233,8 +240,8 @@ def test_a_part_of_a_choice_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     stages = {
         "write_picture": (
-            f"interrupted; the fit is saved in {out / 'fit'}: ppl-models report {out / 'fit'} DATA"
-            " makes its page\n"
+            f"interrupted; all results but the page are in {out}: ppl-models report {out} makes"
+            " it\n"
         ),
         "write_json": (
             f"interrupted; the fit is saved in {out / 'fit'}, and its page is"

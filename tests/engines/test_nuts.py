@@ -67,7 +67,7 @@ def test_nuts_draws_from_the_exact_posterior(screened):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_draws(tmp_path, monkeypatch):
-    data, short = results(), NUTS(num_chains=2, num_warmup=60, num_draws=40)
+    data, short = results(), NUTS(num_chains=2, warmup_steps=60, num_samples=40)
     whole = fit(screening, data, short)
     calls = {"left": 120}
     original = Potential.__call__
@@ -93,7 +93,7 @@ def test_a_run_that_stops_inside_its_first_transitions_goes_on_to_the_same_draws
     tmp_path, monkeypatch
 ):
     """Between the search for the step and the end of the transition after it, too."""
-    data, short = results(), NUTS(num_chains=2, num_warmup=20, num_draws=4, warm_start=None)
+    data, short = results(), NUTS(num_chains=2, warmup_steps=20, num_samples=4, warm_start=None)
     whole, original = fit(screening, data, short), Potential.__call__
     for stop_at in range(3, 18, 2):
         calls = {"left": stop_at}
@@ -121,9 +121,9 @@ def test_what_cannot_be_done_is_said_before_any_work():
             fit(DeepDiscreteEncoder(40, (30,)), big, engine)
     for make in (
         lambda: NUTS(num_chains=0),
-        lambda: NUTS(target_acceptance=1.0),
+        lambda: NUTS(target_accept_prob=1.0),
         lambda: NUTS(warm_start=3),
-        lambda: NUTS(num_draws=True),
+        lambda: NUTS(num_samples=True),
         lambda: SVI(num_steps=1),
         lambda: SVI(learning_rate=-1.0),
         lambda: SVI(guide=MeanField),
@@ -139,7 +139,7 @@ def test_what_cannot_be_done_is_said_before_any_work():
 def test_draws_are_saved_exported_and_summarised(screened, tmp_path):
     model = DeepDiscreteEncoder(6, (2,), graphs=(GRAPH,))
     data = simulate(model, encoder_truth(), 3, None, 400)["items"]
-    result = fit(model, data, NUTS(num_chains=2, num_warmup=40, num_draws=20))
+    result = fit(model, data, NUTS(num_chains=2, warmup_steps=40, num_samples=20))
     result.save(tmp_path / "fit")
     back = Fit.load(tmp_path / "fit")
     assert back.method == result.method
@@ -186,10 +186,12 @@ def test_a_ridge_that_is_nearly_flat_has_a_metric() -> None:
         result = fit(
             GaussianFactorization(5, 1),
             table,
-            NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1),
+            NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=1),
         )
         factors = fit(
-            FactorAnalysis(5, 1), table, NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=1)
+            FactorAnalysis(5, 1),
+            table,
+            NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=1),
         )
     assert result.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.draws["signatures"].shape == (1, 4, 1, 5)

@@ -97,7 +97,7 @@ def test_a_fit_is_a_few_lines(row) -> None:
     assert "tensor" not in text
     assert f"Fit of {result.model_name}" in text
     assert f"{result.log_likelihood:,.2f}" in text or not np.isfinite(result.log_likelihood)
-    for name in result.latents or {}:
+    for name in list(result.latents or {})[:3]:  # of many the first are named
         assert name in text
 
 
@@ -139,7 +139,7 @@ def test_what_a_reader_must_know_is_said() -> None:
         drawn = fit(
             Mixture(num_components=2, component=Bernoulli(), num_items=6),
             data,
-            NUTS(num_chains=2, num_draws=5, num_warmup=20),
+            NUTS(num_chains=2, num_samples=5, warmup_steps=20),
         )
     assert "did not converge in 2 iterations" in repr(stopped)
     assert "1, read them in fit.warnings" in repr(stopped)

@@ -193,13 +193,13 @@ def jobs() -> dict[str, Callable[[], Job]]:
         "NUTS": lambda: Job(
             Mixture(2, num_items=3),
             normals(60),
-            NUTS(num_chains=3, num_warmup=30, num_draws=20, max_depth=3),
+            NUTS(num_chains=3, warmup_steps=30, num_samples=20, max_depth=3),
             {},
         ),
         "NUTS-no-optimum": lambda: Job(
             encoder,
             bits(40, 8),
-            NUTS(num_chains=2, num_warmup=60, num_draws=20, max_depth=3, warm_start=None),
+            NUTS(num_chains=2, warmup_steps=60, num_samples=20, max_depth=3, warm_start=None),
             {},
         ),
         "Laplace": lambda: Job(

@@ -18,7 +18,8 @@ import ppl_models
 
 LARGE = 24  # a default above it is a number of iterations or draws, and is drawn small
 LEAST = {
-    "num_warmup": 20,
+    "warmup_steps": 20,
+    "num_samples": 4,
     "num_steps": 10,
     "num_draws": 4,
     "num_chains": 1,

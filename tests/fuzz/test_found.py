@@ -97,7 +97,7 @@ def test_the_likelihood_of_draws_is_exact_where_latents_integrate_in_closed_form
     result = fit(
         FactorAnalysis(4, 1),
         data,
-        NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=3, warm_start=None),
+        NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=3, warm_start=None),
     )
     assert result.log_likelihood == pytest.approx(float(result.log_likelihood_rows(data).sum()))
 
@@ -188,7 +188,7 @@ def test_levels_are_numbers(level):
         estimates_of(mixture(), normals(), level=level)
 
 
-@pytest.mark.parametrize("settings", [{"num_simulations": "x"}, {"max_rows": 2.5}, {"seed": None}])
+@pytest.mark.parametrize("settings", [{"num_simulations": "x"}, {"max_rows": 2.5}, {"seed": "x"}])
 def test_counts_of_a_predictive_check_are_counts(settings):
     with pytest.raises(ValueError, match=f"predictive_check: {next(iter(settings))} must be a"):
         predictive_check(mixture(), normals(), **settings)
@@ -200,7 +200,7 @@ def test_counts_of_a_predictive_check_are_counts(settings):
         {"num_predictive": "x"},
         {"num_predictive": 2.5},
         {"num_prior": [1]},
-        {"seed": None},
+        {"seed": "x"},
         {"seed": -1},
     ],
 )
@@ -269,7 +269,7 @@ def test_options_that_end_are_drawn_under_one_naming():
         "action": drawn.integers(0, 2, (5, 8)),
         "length": np.full(5, 8),
     }
-    found = fit(model, data, NUTS(num_chains=2, num_warmup=20, num_draws=10, warm_start=None))
+    found = fit(model, data, NUTS(num_chains=2, warmup_steps=20, num_samples=10, warm_start=None))
     assert {"termination", "choice"} <= set(found.draws)
     assert math.isfinite(found.objective)
 

@@ -30,7 +30,7 @@ ENGINES = {
     "EM-generic": EM(max_iterations=2, accelerate=False),
     "SAEM": SAEM(max_iterations=3, num_burn_in=1),
     "SVI": SVI(num_steps=10, num_draws=4, warm_start=None),
-    "NUTS": NUTS(num_chains=1, num_warmup=20, num_draws=4, max_depth=2, warm_start=None),
+    "NUTS": NUTS(num_chains=1, warmup_steps=20, num_samples=4, max_depth=2, warm_start=None),
     "Laplace": Laplace(num_draws=4, optimum=EM(max_iterations=300)),
     "Bootstrap": Bootstrap(EM(max_iterations=3), 2),
 }

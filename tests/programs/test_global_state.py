@@ -37,7 +37,9 @@ def rows(seed: int) -> torch.Tensor:
 METHODS: tuple[Any, ...] = (
     EM(max_iterations=60),
     SVI(num_steps=10, num_draws=4, num_particles=1, warm_start=EM(max_iterations=10)),
-    NUTS(num_chains=2, num_warmup=20, num_draws=4, max_depth=1, warm_start=EM(max_iterations=10)),
+    NUTS(
+        num_chains=2, warmup_steps=20, num_samples=4, max_depth=1, warm_start=EM(max_iterations=10)
+    ),
     Bootstrap(EM(max_iterations=100), num_replicates=2),
 )
 

@@ -217,10 +217,23 @@ def test_the_density_that_samplers_draw_from_is_the_exact_one() -> None:
     close(found.sample_stats["lp"][0], exact(y, found.draws["b"][0]).logsumexp(0))
 
 
+def test_log_prior_of_draws_sums_latents_above_parameters() -> None:
+    y = rows_about(2.05)
+    found = fit(spike_and_slab, y, method=Laplace(num_draws=50), init={"b": number(2.0)})
+    assert found.draws is not None
+    group = found.to_arviz(y, num_predictive=0)["log_prior"]
+    assert list(group.data_vars) == ["log_prior"]
+    b = found.draws["b"][0].numpy()
+    expected = np.logaddexp(
+        *(math.log(0.5) + stats.norm.logpdf(b, 0, scale) for scale in PRIOR.values())
+    )
+    np.testing.assert_allclose(group["log_prior"].values[0], expected)
+
+
 @pytest.mark.slow
 def test_nuts_draws_from_the_exact_posterior() -> None:
     y = rows_about(0.18)
-    found = fit(spike_and_slab, y, method=NUTS(num_draws=1000, num_warmup=500, num_chains=4))
+    found = fit(spike_and_slab, y, method=NUTS(num_samples=1000, warmup_steps=500, num_chains=4))
     weight = exact(y, GRID).logsumexp(0).softmax(0)
     mean = float(weight @ GRID)
     spread = float((weight @ (GRID - mean).square()).sqrt())

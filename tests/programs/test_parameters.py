@@ -159,7 +159,7 @@ def test_a_parameter_beside_priors_in_a_plate_and_stated_twice() -> None:
 
 def test_nuts_samples_parameters_without_a_prior() -> None:
     with pytest.warns(ConvergenceWarning):
-        found = fit(heaps, X, NUTS(num_warmup=30, num_draws=30))
+        found = fit(heaps, X, NUTS(warmup_steps=30, num_samples=30))
     assert found.draws is not None
     assert bool((found.draws["spread"] > 0).all())
 

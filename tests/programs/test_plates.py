@@ -126,7 +126,7 @@ def test_a_mask_of_what_is_observed_is_that_of_missing_entries() -> None:
     assert found.log_likelihood == pytest.approx(missing.log_likelihood)
 
 
-def test_hidden_entries_that_something_reads_stay_latents() -> None:
+def test_hidden_entries_that_something_reads_are_integrated() -> None:
     def imputed(x: Tensor, seen: Tensor, y: Tensor) -> None:
         slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
         with pyro.plate("rows", len(x)):
@@ -135,8 +135,12 @@ def test_hidden_entries_that_something_reads_stay_latents() -> None:
 
     program = Program(imputed, X, X > 0, X)
     assert program.names("local") == ("x_unobserved",)
-    with pytest.raises(ValueError, match="cannot integrate 'x_unobserved'"):
-        fit(imputed, (X, X > 0, X), EM())
+    found = fit(imputed, (X, X > 0, 1 - X), EM(integration_error=1e-6))
+    slope = found.params["slope"]
+    of_x, of_y = dist.Normal(0.0, 1.0).log_prob(X), dist.Normal(slope * X, 1.0).log_prob(1 - X)
+    hidden = dist.Normal(0.0, (1 + slope**2).sqrt()).log_prob(1 - X)
+    exact = torch.where(X > 0, of_x + of_y, hidden).sum()
+    assert found.log_likelihood == pytest.approx(float(exact), abs=1e-4)
 
 
 # ---------------------------------------------------------------- vectors of bits

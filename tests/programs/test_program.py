@@ -327,8 +327,14 @@ def test_a_continuous_latent_of_a_row_is_local() -> None:
     close(program.log_marginal_rows(params | {"level": level}), expected)
     with pytest.raises(ValueError, match="local site 'level' needs a value"):
         program.log_marginal(params)
-    with pytest.raises(ValueError, match="cannot integrate 'level'"):
-        fit(local_program, data, EM())
+    result = fit(local_program, data)  # integrated: x is normal with variance 2 given z
+    exact = torch.stack(
+        [
+            dist.Normal(z, math.sqrt(2.0)).log_prob(data) + math.log(p)
+            for z, p in ((0.0, 1 - float(result.params["weight"])), (1.0, result.params["weight"]))
+        ]
+    ).logsumexp(0)
+    torch.testing.assert_close(result.log_likelihood_rows(data), exact, rtol=0, atol=1e-4)
 
 
 def test_a_missing_value_is_named() -> None:

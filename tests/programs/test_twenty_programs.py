@@ -35,12 +35,13 @@ EXACT = [
     for name, row in TWENTY.items()
     if "EM" in row.engines
 ]
+INTEGRATED = {"Rasch", "eight schools"}  # by quadrature, which has tests of its own
 QUICK: dict[str, Any] = {
     "EM": EM(),
     "SAEM": SAEM(max_iterations=30),
     "Laplace": Laplace(num_draws=20),
     "SVI": SVI(num_steps=30, num_draws=20),
-    "NUTS": NUTS(num_chains=2, num_warmup=20, num_draws=6, max_depth=4),
+    "NUTS": NUTS(num_chains=2, warmup_steps=20, num_samples=6, max_depth=4),
 }
 
 
@@ -119,8 +120,9 @@ def _loss_of_pyro(program: Program, params: dict[str, Tensor]) -> float:
 @every_program
 def test_engines_that_do_not_fit_it_say_so(name: str) -> None:
     row = TWENTY[name]
-    for engine in set(BITS) - set(row.engines):
-        with pytest.raises(ValueError, match="use|expected|cannot") as caught, quiet():
+    others = set(BITS) - set(row.engines) - ({"EM", "Laplace"} if name in INTEGRATED else set())
+    for engine in others:
+        with pytest.raises(ValueError, match="use|expected|cannot|draw it by") as caught, quiet():
             fit(row.program, row.data(), QUICK[engine])
         assert "\n" not in str(caught.value)
 
@@ -149,7 +151,7 @@ def test_engines_fit_it(name: str, engine: str) -> None:
 def test_the_posterior_of_the_schools_is_that_of_a_grid() -> None:
     row = TWENTY["eight schools"]
     with quiet():
-        result = fit(row.program, row.data(), NUTS(num_warmup=500, num_draws=1000))
+        result = fit(row.program, row.data(), NUTS(warmup_steps=500, num_samples=1000))
     mean_mu, mean_tau = by_hand.mean_of_schools(row.data())
     assert float(result.params["mu"]) == pytest.approx(mean_mu, abs=0.6)
     assert float(result.params["tau"]) == pytest.approx(mean_tau, abs=0.6)

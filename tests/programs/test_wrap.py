@@ -23,6 +23,7 @@ from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, fit
 from inference.base.outcome import ConvergenceWarning
 from inference.programs.global_state import in_dtype
 from inference.programs.program import Program
+from inference.uncertainty import standard_errors
 from ppl_models.data.tables import Columns, as_columns, first_tensor, map_tensors
 
 F64 = torch.float64
@@ -377,23 +378,27 @@ def test_vectors_with_missing_entries_are_refused() -> None:
 
 
 def test_engines_that_integrate_refuse_continuous_latents_of_rows_in_one_sentence() -> None:
+    words = r"^SAEM .*cannot integrate 'ability' \(line \d+ of programs.py\).*NUTS\(\)"
+    with pytest.raises(ValueError, match=words) as caught:
+        fit(rasch, ratings(), SAEM())
+    assert "\n" not in str(caught.value)
+
+
+def test_laplace_draws_around_the_optimum_with_abilities_integrated() -> None:
     data = ratings()
-    for method in (EM(), SAEM(), Laplace()):
-        with pytest.raises(
-            ValueError,
-            match=(
-                rf"^{type(method).__name__} .*cannot integrate 'ability' \(line \d+ of"
-                r" programs.py\).*NUTS\(\)"
-            ),
-        ) as caught:
-            fit(rasch, data, method)
-        assert "\n" not in str(caught.value)
+    result, drawn = fit(rasch, data), fit(rasch, data, Laplace(num_draws=2000))
+    assert drawn.draws is not None
+    assert drawn.quadrature is not None
+    torch.testing.assert_close(drawn.params, result.params, rtol=0, atol=1e-3)
+    errors = standard_errors(result, data).standard_errors["difficulty"]
+    spread = drawn.draws["difficulty"].flatten(0, 1).std(0)
+    torch.testing.assert_close(spread, errors, rtol=0.1, atol=0.0)
 
 
 def test_nuts_draws_continuous_latents_of_rows(tmp_path: Any) -> None:
     data = ratings(20)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(rasch, data, NUTS(num_chains=2, num_warmup=20, num_draws=10))
+        result = fit(rasch, data, NUTS(num_chains=2, warmup_steps=20, num_samples=10))
     assert set(result.params) == {"difficulty"}
     assert result.draws is not None
     assert result.local is not None
@@ -438,7 +443,7 @@ def test_a_discrete_latent_beside_a_continuous_one() -> None:
 
     data = torch.tensor([0.1, -0.2, 3.1, 2.8], dtype=F64)
     with pytest.warns(ConvergenceWarning, match="R-hat|diverged"):
-        result = fit(program, data, NUTS(num_chains=2, num_warmup=30, num_draws=10))
+        result = fit(program, data, NUTS(num_chains=2, warmup_steps=30, num_samples=10))
     latent = result.to_arviz(data)["latent_posterior"]["z"].values[:, 1]
     assert (latent.round() == [0, 0, 1, 1]).all()
 

@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from zoo.row import Row
 from zoo.table import WITH_LOCAL, data_of, quick_fit, simulated
 
 from inference import EM, Fit, fit
 from inference.base.plugins import load_modules
-from inference.report.fit import _identifiability, _numbers
-from inference.report.parts import Note, Paragraph, Table, Verbatim
-from inference.report.sections import Subject, identified, locally
+from inference.fitting.columns import with_names
+from inference.report.fit import _answer, _identifiability, _numbers
+from inference.report.kinds.attributes import attributes_of, falls, graph, is_scaled
+from inference.report.parts import Details, Finding, Note, Paragraph, Table, Verbatim, Verdict
+from inference.report.sections import Refused, Subject, identified, locally
 from inference.report.verdicts import record_of, verdict
+from inference.selection import select_dimension
+from inference.structures.layers.attributes import AttributeStructure
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -51,6 +56,73 @@ NO = (
     "do not determine",
 )
 load_modules("inference.report.kinds")
+
+
+@pytest.fixture(autouse=True)
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Painting takes most of a page's time, and says nothing."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+# what one sentence of a page says, and what none may say beside it
+DENIALS = (
+    ("No check on this page speaks against", "warnings below"),
+    ("Nearly.", "the estimates are not final"),
+    ("No pair of items is associated beyond", "shares more than the attributes explain: "),
+    (
+        "is expected to be done worse by those who have one attribute more",
+        "Falls that may be noise",
+    ),
+    ("is expected to be done worse by those who have one attribute more", "to do clearly worse"),
+    ("The answers contradict no row of it", " rows of it: "),
+    ("No two attributes are joined", "joined directly"),
+    ("are kept for a while", "only a mixture of ways to act"),
+    ("No pair of columns", "correlate inside the groups:"),
+)
+
+
+def words_of(part: Any) -> list[str]:
+    """All that is written in a part."""
+    if isinstance(part, Finding):
+        return [part.answer, part.step]
+    if isinstance(part, Verdict):
+        return [part.headline, *part.steps, *(w for own in part.findings for w in words_of(own))]
+    if isinstance(part, Table):
+        return [*part.head, *(cell for row in part.rows for cell in row)]
+    if isinstance(part, Details):
+        return []  # the engine's settings
+    return list(getattr(part, "texts", ())) or [getattr(part, "text", "")]
+
+
+def assert_one_voice(subject: Subject) -> None:
+    """What a page says in one place, no other denies or names otherwise."""
+    page, fit_ = _answer(subject), subject.fit
+    said = [
+        words for section in page.sections for part in section.parts for words in words_of(part)
+    ]
+    everything = "\n".join(said)
+    for one, other in DENIALS:
+        assert not (one in everything and other in everything), (one, other)
+    assert with_names(fit_, everything, subject.names) == everything  # no numbers for names
+    assert not (fit_.warnings and page.verdict.mark == "good")
+    if subject.choice is not None:
+        assert not any(step.startswith("Ask whether") for step in page.verdict.steps)
+    if isinstance(fit_.structure, AttributeStructure):
+        named = set(attributes_of(subject))
+        report = subject.once(graph)
+        if not isinstance(report, Refused):
+            assert set(report.causal.graph.names) == named
+            best = report.on_rows.best.graph
+            ranked = [found.graph for found in report.on_rows.ranked]
+            if best is not None and report.causal.graph in ranked and report.determined:
+                is_other = best != report.causal.graph and bool(report.causal.edges)
+                assert ("another graph does better" in everything) == is_other
+        fallen = subject.once(falls)
+        if not isinstance(fallen, Refused) and not is_scaled(subject):
+            items = " ".join(
+                own.answer for own in page.verdict.findings if "items work" in own.question
+            )
+            assert all(own.item in items for own in fallen) or not items
 
 
 def texts(parts: Any) -> list[str]:
@@ -126,6 +198,7 @@ def assert_agreement(found: Fit, data: Any) -> None:
     if ended is not None:
         assert not (ended.mark == "good" and not found.converged)
         assert ended.answer.startswith(("No", "Nearly")) == (not found.converged)
+    assert_one_voice(subject)
 
 
 def fitted(model: Any, data: Any, method: Any = None, **settings: Any) -> Fit:
@@ -294,3 +367,25 @@ def test_no_section_of_a_page_of_a_damaged_fit_denies_another(
     damaged: Callable[[], tuple[Fit, Any]],
 ) -> None:
     assert_agreement(*damaged())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_of_a_choice_shows_its_table_and_does_not_ask_for_it_again() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(90, 2)) + 5.0 * rng.integers(0, 2, (90, 1))
+    choice = select_dimension(lambda k: Mixture(k, Normal(), 2), data, [1, 2, 3], "bic", seed=0)
+    subject = Subject(choice.best, data, None, None, choice=choice)
+    assert_one_voice(subject)
+    page = _answer(subject)
+    (asked,) = [own for own in page.verdict.findings if own.question == "Is this the right number?"]
+    assert "2 components" in asked.answer
+    tables = [
+        part
+        for own in page.sections
+        if "How many?" in own.title
+        for part in own.parts
+        if isinstance(part, Table)
+    ]
+    assert [row[0] for row in tables[0].rows] == ["1", "2", "3"]
+    alone = _answer(Subject(choice.best, data, None, None))
+    assert any(step.startswith("Ask whether") for step in alone.verdict.steps)

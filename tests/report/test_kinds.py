@@ -47,6 +47,7 @@ from ppl_models import (
     PoissonFactorization,
     SkewNormal,
     SparseCoding,
+    Unmixing,
     UsageFactorization,
 )
 
@@ -89,7 +90,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
         lambda: Mixture(2, Bernoulli(), 6),
         BITS,
         SHORT,
-        {"verdict", "components", "estimates", "latents"},
+        {"verdict", "components", "classes", "estimates", "latents"},
     ),
     "normal mixture": (
         lambda: Mixture(2, MultivariateNormal(), 3),
@@ -122,6 +123,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
         {"signatures", "estimates", "latents"},
     ),
     "factors": (lambda: FactorAnalysis(3, 1), REALS, SHORT, {"signatures", "estimates"}),
+    "unmixing": (lambda: Unmixing(6, 2), COUNTS, SHORT, {"endmembers", "estimates"}),
     "sparse": (
         lambda: SparseCoding(6, 3, 1),
         CODES @ RNG.normal(size=(3, 6)),
@@ -211,7 +213,9 @@ def test_intervals_of_draws_are_their_quantiles_and_nothing_was_made_large(tmp_p
     data = own_programs.zeros_and_counts()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fit(own_programs.inflated, data, NUTS(num_draws=50, num_warmup=50, num_chains=2))
+        result = fit(
+            own_programs.inflated, data, NUTS(num_samples=50, warmup_steps=50, num_chains=2)
+        )
     numbers = sections(write_report(result, data, tmp_path / "drawn.html"))["numbers"]
     assert "at the mean of the draws" in numbers
     assert "draws that each chain kept" in numbers

@@ -60,7 +60,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt, OSError(28, "No space left on device"), RuntimeError, MemoryError]
 )
-@pytest.mark.parametrize("at", ["posterior.nc", "report.html", "summary.json"])
+@pytest.mark.parametrize("at", ["posterior.nc", "summary.json"])
 def test_older_results_stay_whole_where_new_ones_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, at: str
 ) -> None:
@@ -76,7 +76,6 @@ def test_older_results_stay_whole_where_new_ones_fail(
 
     where = {
         "posterior.nc": "inference.fitting.export.save_netcdf",
-        "report.html": "inference.report.fit.write_report",
         "summary.json": "inference.report.results_folder.summarise",
     }
     monkeypatch.setattr(where[at], fails)
@@ -93,6 +92,31 @@ def test_older_results_stay_whole_where_new_ones_fail(
     assert Fit.load(tmp_path / "first" / "fit").log_likelihood == newer.log_likelihood
     with pytest.raises(ValueError, match="it holds no summary.json"):
         read_results(tmp_path / "first")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, OSError(28, "No space left on device"), RuntimeError, MemoryError]
+)
+@pytest.mark.parametrize("at", ["fit.write_report", "results_folder.identifiability_of"])
+def test_a_page_that_fails_loses_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, at: str
+) -> None:
+    """Failed before: a finished fit of hours lay in a folder without data and summary."""
+    result, frame = fitted(1)
+    (tmp_path / "report.html").write_text("page of another fit")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(f"inference.report.{at}", fails)
+    more = {"rows.csv": lambda path: path.write_text("rows")}
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        write_results(result, frame, tmp_path, more=more)
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept == PARTS - {"report.html"} | {"rows.csv"}
+    again, data, summary = read_results(tmp_path)
+    assert again.log_likelihood == result.log_likelihood == summary["log_likelihood"]
+    assert data.equals(frame)
 
 
 @pytest.mark.usefixtures("quick")

@@ -53,7 +53,7 @@ def exact_share(data, weights=None):
     return mean, math.sqrt(weight @ (grid - mean) ** 2), at
 
 
-QUICK = NUTS(num_chains=4, num_warmup=150, num_draws=400)
+QUICK = NUTS(num_chains=4, warmup_steps=150, num_samples=400)
 
 
 @functools.cache

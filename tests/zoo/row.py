@@ -39,6 +39,9 @@ class Row:
             are given, such as one relative to their marginals.
         statistics: parameters that are computed from the rows and not estimated, so that they are
             not counted.
+        tolerance: of the log-likelihood of a fit, in nats, larger where a latent of the rows is
+            integrated approximately.
+        integrated: (parameters, data) as arrays -> (N,), with those latents integrated.
     """
 
     name: str
@@ -53,3 +56,5 @@ class Row:
     method: Any = None
     data: Callable[[int, int], Tensor] | None = None
     statistics: tuple[str, ...] = ()
+    tolerance: float = 1e-8
+    integrated: Callable[[Mapping[str, np.ndarray], np.ndarray], np.ndarray] | None = None

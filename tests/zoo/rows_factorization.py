@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import logsumexp
 
 from inference import EM, SAEM
@@ -20,6 +20,7 @@ from ppl_models import (
     GaussianFactorization,
     NegativeBinomialFactorization,
     PoissonFactorization,
+    Unmixing,
     UsageFactorization,
 )
 
@@ -73,6 +74,49 @@ def factors(params: Arrays, data: np.ndarray) -> np.ndarray:
     ).sum(-1)
 
 
+def mixed(params: Arrays, data: np.ndarray) -> np.ndarray:
+    mean, size = params["abundances"] @ params["endmembers"], params["abundances"].shape[1]
+    even = stats.dirichlet.logpdf(np.full(size, 1 / size), np.ones(size))  # the same everywhere
+    return seen_sum(data, stats.norm.logpdf(data, mean, params["scales"])) + even
+
+
+def factors_integrated(params: Arrays, data: np.ndarray) -> np.ndarray:
+    loadings, noise = params["signatures"], np.diag(params["scales"] ** 2)
+    covariance, out = loadings.T @ loadings + noise, []
+    for x in data:
+        seen = ~np.isnan(x)
+        normal = stats.multivariate_normal(
+            params["intercepts"][seen], covariance[np.ix_(seen, seen)]
+        )
+        out.append(normal.logpdf(x[seen]))
+    return np.array(out)
+
+
+def mixed_integrated(params: Arrays, data: np.ndarray) -> np.ndarray:
+    """Abundances of three components integrated over a grid of the triangle."""
+    middle = (np.arange(1500) + 0.5) / 1500
+    first, second = (part.ravel() for part in np.meshgrid(middle, middle))
+    inside = first + second < 1
+    shares = np.stack([first, second, 1 - first - second], -1)[inside]
+    means, scale = shares @ params["endmembers"], float(params["scales"][0])
+    terms = [stats.norm.logpdf(x, means, scale).sum(-1) for x in data]
+    return logsumexp(terms, axis=1) - np.log(len(shares))
+
+
+def mixed_at_the_mode(params: Arrays, data: np.ndarray) -> np.ndarray:
+    """Laplace's approximation at the best shares on the triangle, which another solver finds."""
+    phi, sigma = params["endmembers"], float(params["scales"][0])
+    edges = np.array([[1, -1, 0], [1, 1, -2]]) / np.sqrt([[2], [6]])  # orthonormal
+    curvature = edges @ phi @ phi.T @ edges.T / sigma**2 + 12 * np.eye(2)
+    volume = np.log(2 / np.sqrt(3)) + np.log(2 * np.pi) - np.linalg.slogdet(curvature)[1] / 2
+    out = []
+    for x in data:
+        weight = 1e5 * np.abs(phi).max()  # of the sum of the shares
+        shares, _ = optimize.nnls(np.vstack([phi.T, weight * np.ones(3)]), np.append(x, weight))
+        out.append(stats.norm.logpdf(x, shares / shares.sum() @ phi, sigma).sum() + volume)
+    return np.array(out)
+
+
 def used(shape: float) -> Callable[[Arrays, np.ndarray], np.ndarray]:
     """The sum over usage, given the activities."""
 
@@ -111,11 +155,20 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
         by_hand: Any,
         missing: float = 0.0,
         method: Any = engine,
+        integrated: Any = None,
         **more: Any,
     ) -> Any:
         own = shapes | {site: tuple(value.shape) for site, value in truth.items()} | more
         return make(
-            name, model, truth, own, by_hand, missing=missing, local=("activities",), method=method
+            name,
+            model,
+            truth,
+            own,
+            by_hand,
+            missing=missing,
+            local=("activities",),
+            method=method,
+            integrated=integrated,
         )
 
     third = torch.cat([signatures, torch.tensor([[0.1, 0.4, 0.3, 0.1, 0.1]], dtype=torch.float64)])
@@ -179,6 +232,30 @@ def factorization_rows(make: Callable[..., Any]) -> list[Any]:
             factors,
             0.15,
             EM(max_iterations=2),
+            factors_integrated,
+        ),
+        *(
+            make(
+                f"factorization-unmixing-{noise}",
+                Unmixing(5, 3, noise),
+                {"endmembers": 4 * third, "scales": scale / 10},
+                {"endmembers": (3, 5), "scales": (1,), "abundances": (3,), "items": (5,)},
+                mixed,
+                local=("abundances",),
+                method=EM(max_iterations=2),
+                **more,
+            )
+            for noise, more in (
+                ("independent", {"integrated": mixed_integrated, "tolerance": 0.5}),
+                (
+                    "correlated",
+                    {
+                        "integrated": mixed_at_the_mode,
+                        "tolerance": 1e-4,
+                        "statistics": ("scales",),
+                    },
+                ),
+            )
         ),
         one(
             "factorization-usage",

@@ -13,12 +13,14 @@ import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from torch import Tensor
 from zoo.row import F64, Params, Row
 
 from inference import Fit
 from inference.base.align import match_columns
+from inference.programs.global_state import in_dtype
+from inference.programs.quadrature import NodeSites, Quadrature
 
 
 def bernoulli_mixture(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
@@ -40,6 +42,45 @@ def mixture_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -
 def relabelled_mixture(result: Fit, truth: Params) -> Params:
     order = match_columns(result.params["chance"].mT, truth["chance"].mT).permutation
     return {"weights": result.params["weights"][order], "chance": result.params["chance"][order]}
+
+
+NODES = Quadrature({"own": 1}, 5)
+
+
+def random_intercept(data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
+    """Two classes of five binary items, and an intercept of the row on the nodes of a normal
+    distribution.
+    """
+    with in_dtype(F64), NodeSites(NODES):
+        return intercept_of_rows(data, num_rows)
+
+
+def intercept_of_rows(data: Tensor | None, num_rows: int | None) -> Tensor:
+    weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2, dtype=F64)))
+    odds = pyro.sample("odds", dist.Normal(torch.zeros(2, 5, dtype=F64), 2.0).to_event(2))
+    spread = pyro.sample("spread", dist.HalfNormal(torch.tensor(1.0, dtype=F64)))
+    with pyro.plate("rows", num_rows if data is None else len(data)):
+        group = pyro.sample("group", dist.Categorical(weights))
+        own = pyro.sample("own", dist.Normal(0.0, spread)).unsqueeze(-1)
+        return pyro.sample(
+            "answers",
+            dist.Bernoulli(logits=Vindex(odds)[..., group, :] + own).to_event(1),
+            obs=data,
+        )
+
+
+def intercept_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
+    nodes, weights = np.polynomial.hermite.hermgauss(NODES.num_nodes)
+    logits = params["odds"][:, None] + params["spread"] * np.sqrt(2) * nodes[:, None]  # (2, Q, J)
+    each = stats.bernoulli.logpmf(data[:, None, None], expit(logits)).sum(-1)
+    prior = np.log(params["weights"])[:, None] + np.log(weights / np.sqrt(np.pi))
+    return logsumexp(each + prior, axis=(1, 2))
+
+
+def relabelled_intercept(result: Fit, truth: Params) -> Params:
+    order = match_columns(result.params["odds"].mT, truth["odds"].mT).permutation
+    same = {name: result.params[name][order] for name in ("weights", "odds")}
+    return same | {"spread": result.params["spread"]}
 
 
 LENGTH = 4
@@ -115,6 +156,12 @@ def plain_programs() -> list[Row]:
         "weights": torch.tensor([0.35, 0.65], dtype=F64),
         "chance": torch.tensor([low, high], dtype=F64),
     }
+    sides = torch.tensor([1.5, 1.0, -1.0, 1.5, -0.5], dtype=F64)
+    intercept = {
+        "weights": torch.tensor([0.4, 0.6], dtype=F64),
+        "odds": torch.stack([sides, -sides]),
+        "spread": torch.tensor(0.8, dtype=F64),
+    }
     chain = {
         "initial": torch.tensor([0.5, 0.3, 0.2], dtype=F64),
         "transition": torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=F64),
@@ -130,6 +177,22 @@ def plain_programs() -> list[Row]:
             mixture_log_likelihood,
             recovery_rows=1000,
             relabel=relabelled_mixture,
+        ),
+        Row(
+            "random-intercept",
+            random_intercept,
+            intercept,
+            {
+                "weights": (2,),
+                "odds": (2, 5),
+                "spread": (),
+                "group": (),
+                "own": (),
+                "answers": (5,),
+            },
+            intercept_log_likelihood,
+            recovery_rows=2000,
+            relabel=relabelled_intercept,
         ),
         Row(
             "hidden-markov",

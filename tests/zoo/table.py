@@ -103,9 +103,14 @@ def local_of(row: Row, num_rows: int = NUM_ROWS) -> Params:
     generator = torch.Generator().manual_seed(5)
     shapes = {name: (num_rows, *row.event_shapes[name]) for name in row.local}
     return {
-        name: 3 - 15 * torch.rand(shape, generator=generator, dtype=F64).log()
+        name: on_support(name, 3 - 15 * torch.rand(shape, generator=generator, dtype=F64).log())
         for name, shape in shapes.items()
     }
+
+
+def on_support(name: str, value: Tensor) -> Tensor:
+    """Values above zero of a continuous latent of the rows; shares sum to one."""
+    return value / value.sum(-1, keepdim=True) if name == "abundances" else value
 
 
 def near(row: Row, num: int, seed: int, size: float = 0.3) -> Params:
@@ -168,9 +173,10 @@ def params_of(row: Row) -> Params:
     """
     generator = torch.Generator().manual_seed(9)
     local = {
-        name: (
+        name: on_support(
+            name,
             value
-            * (0.3 * torch.randn(NUM_RESTARTS, *value.shape, generator=generator, dtype=F64)).exp()
+            * (0.3 * torch.randn(NUM_RESTARTS, *value.shape, generator=generator, dtype=F64)).exp(),
         )
         for name, value in local_of(row).items()
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -34,6 +35,29 @@ class MixtureStatistics:
     counts: Tensor
     of_distribution: Any
     cross: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows under their distribution, components before rows.
+
+    Args:
+        distribution: of the components.
+        data: (N, J), or (R, N, J) where every restart has rows of its own.
+        centre: about which sums are taken, (J,) or (R, 1, J).
+    """
+
+    distribution: ComponentDistribution
+    data: Tensor
+    centre: Tensor
+
+    def log_densities(self, params: Params) -> Tensor:
+        """Log-densities of the rows under every component, (R, K, N)."""
+        return self.distribution.log_densities(params, self.data).mT
+
+    def statistics(self, share: Tensor, params: Params) -> Any:
+        """Expected sufficient statistics, given responsibilities (R, K, N)."""
+        return self.distribution.statistics(self.data, share.mT, self.centre, params)
 
 
 @dataclass(frozen=True)
@@ -97,6 +121,14 @@ class ComponentDistribution:
             data: (N, J), or (R, N, J) where every restart has rows of its own.
         """
         raise NotImplementedError
+
+    def rows(self, data: Tensor, centre: Tensor) -> Rows:
+        """Rows for many E-steps: what does not depend on the parameters is worked out once.
+
+        Args:
+            data: as above; centre: about which sums are taken, (J,) or (R, 1, J).
+        """
+        return Rows(self, data, centre)
 
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
@@ -193,22 +225,30 @@ class ComponentDistribution:
             )
         ]
 
+    def spread_of(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Spread of all rows, against which :meth:`faults` holds that of components.
+
+        Args:
+            data, weights: as :meth:`scales`.
+        """
+        return self.scales(data, weights)
+
     def faults(
         self,
-        data: Tensor,
+        spread_of_all: Callable[[], Tensor],
         params: Params,
         counts: Tensor,
         floor: Tensor,
         names: Sequence[str],
-        weights: Tensor | None = None,
-    ) -> tuple[str, ...]:
-        """Components that have shrunk onto a few rows or equal values, in words.
+    ) -> list[tuple[str, ...]]:
+        """Components that have shrunk onto a few rows or equal values, in words, by restart.
 
         Args:
-            data: (N, J); params: (K, ...); counts: expected rows, (K,).
-            floor: least variances, (D,); names: of the items; weights: as :meth:`scales`.
+            spread_of_all: gives :meth:`spread_of` the rows, which are read where that is needed.
+            params: (R, K, ...); counts: expected rows, (R, K).
+            floor: least variances, (D,); names: of the items.
         """
-        return ()
+        return [()] * len(counts)
 
     def normal_scales(self, params: Params) -> NormalScales | None:
         """As :meth:`inference.base.structure.Structure.normal_scales`, of parameters (K, ...)."""
@@ -280,10 +320,17 @@ class ComponentDistribution:
         return None
 
 
-def ends(limits: Sequence[tuple[float, float]], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower and upper ends of intervals, each (J,)."""
-    low, high = zip(*limits, strict=True)
-    return like.new_tensor(low), like.new_tensor(high)
+def ends(limits: tuple[tuple[float, float], ...], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper ends of intervals, each (J,), in the dtype of a tensor; not to be changed."""
+    return _ends(limits, like.dtype, like.device)
+
+
+@lru_cache(maxsize=64)  # M-steps ask for them
+def _ends(
+    limits: tuple[tuple[float, float], ...], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    both = torch.tensor(limits, dtype=dtype, device=device).reshape(-1, 2)
+    return both[:, 0].contiguous(), both[:, 1].contiguous()
 
 
 def outer_products(weight: Tensor, t: Tensor) -> Tensor:

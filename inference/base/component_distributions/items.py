@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_distributions.base import ComponentDistribution, ends
-from inference.base.component_distributions.normal import EMPTY, rests_on
+from inference.base.component_distributions.base import ComponentDistribution, Rows, ends
+from inference.base.component_distributions.normal import EMPTY, resting_on
 from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
 from inference.base.degenerate import listed
@@ -78,6 +78,96 @@ class ItemStatistics:
     centre: Tensor = field(metadata={"sum": False})
     values: Tensor | None = field(default=None, metadata={"join": -1})
     shares: Tensor | None = field(default=None, metadata={"join": -1})
+
+
+@dataclass(frozen=True, eq=False)
+class ItemRows(Rows):
+    r"""Rows of items, the same for all restarts, whose log-densities are linear in features.
+
+    With T about the centre c of Normal items, as it is of others, :math:`\eta` measured alike, and
+    s the reciprocal of a variance, 1 for other items, the log-density of a row is
+
+    .. math::
+
+        \sum_j m_j \{ T_j s_j \eta_j - s_j A(\eta_j) \} + h
+        - \sum_{j \text{ Normal}} m_j \{ s_j T_j^2 / 2 + \log(2 \pi / s_j) / 2 \} ,
+
+    m = 0 where an entry is missing: one product of features :math:`(m T, m T^2, m)` and weights.
+    The statistics are the sums of these features.
+    """
+
+    distribution: ItemDistribution
+
+    @cached_property
+    def _origin(self) -> Tensor:
+        """Centre of Normal items, 0 of others, (P,)."""
+        return torch.where(self._is_normal, self.centre, 0.0)
+
+    @cached_property
+    def _is_normal(self) -> Tensor:
+        """Mask of the statistics of Normal items, (P,)."""
+        out = torch.zeros_like(self.centre, dtype=torch.bool)
+        for _, entries in self.distribution._dispersed:
+            out[entries] = True
+        return out
+
+    @cached_property
+    def _features(self) -> tuple[Tensor, Tensor]:
+        """Features (N, Q), and base measures of the rows, (N,)."""
+        family = self.distribution.family
+        x, mask = filled(family, self.data)
+        seen = torch.ones_like(x) if mask is None else mask
+        t = (family.statistic(x) - self._origin) * family.spread(seen)
+        parts = [t]
+        if self.distribution._dispersed:
+            parts.append(t.square())
+        if mask is not None:
+            parts.append(mask)
+        return torch.cat(parts, -1), family.base_measure(x, seen, None)
+
+    @cached_property
+    def _across(self) -> Tensor:
+        return self._features[0].mT.contiguous()  # (Q, N)
+
+    def log_densities(self, params: Params) -> Tensor:
+        of, num_items = self.distribution, self.data.shape[1]
+        family, dispersion = of.family, params.get("dispersion")
+        eta = of.predictor(params) - self._origin  # (R, K, P)
+        partition = family.partition(eta, dispersion)
+        scale = family.scale(dispersion, num_items)
+        weights = [eta]
+        if scale is not None and dispersion is not None:
+            spread = family.spread(scale)
+            partition = partition * scale
+            weights = [eta * spread, torch.where(self._is_normal, spread / -2, 0.0)]
+            logs = (2 * math.pi * dispersion).log() / 2
+            partition = partition.index_add(-1, self._normal_columns, logs)
+        batch = eta.shape[:-1]
+        is_masked = self._across.shape[0] > eta.shape[-1] * len(weights)
+        if is_masked:
+            weights.append(-partition)
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights, -1)
+        joint = weight.reshape(-1, weight.shape[-1]) @ self._across
+        joint = joint.add_(self._features[1]).reshape(*batch, -1)
+        return joint if is_masked else joint.sub_(partition.sum(-1, keepdim=True))
+
+    @cached_property
+    def _normal_columns(self) -> Tensor:
+        return torch.tensor(self.distribution._dispersed_columns, device=self.data.device)
+
+    def statistics(self, share: Tensor, params: Params) -> ItemStatistics:
+        family, size = self.distribution.family, len(self.centre)
+        sums = (share.reshape(-1, share.shape[-1]) @ self._features[0]).reshape(
+            *share.shape[:-1], -1
+        )
+        num_parts = 2 if self.distribution._dispersed else 1
+        if sums.shape[-1] > num_parts * size:
+            item_counts = family.spread(sums[..., num_parts * size :])
+        else:
+            item_counts = share.sum(-1, keepdim=True).expand(*share.shape[:-1], size)
+        squares = sums[..., size : 2 * size] if num_parts == 2 else None
+        about = sums[..., :size] - (self.centre - self._origin) * item_counts
+        return ItemStatistics(item_counts, about, squares, self.centre)
 
 
 class ItemDistribution(ComponentDistribution):
@@ -291,6 +381,12 @@ class ItemDistribution(ComponentDistribution):
             self.about, self.predictor(params).unsqueeze(-3), dispersion
         ).log_prob(data.unsqueeze(-2))
 
+    def rows(self, data: Tensor, centre: Tensor) -> Rows:
+        is_linear = self.family.is_canonical and not self._sized
+        if data.dim() == 3 or not is_linear or self._places(data) is not None:
+            return super().rows(data, centre)
+        return ItemRows(self, data, centre)
+
     def statistics(
         self, data: Tensor, responsibilities: Tensor, centre: Tensor, params: Params | None
     ) -> ItemStatistics:
@@ -475,29 +571,28 @@ class ItemDistribution(ComponentDistribution):
 
     def faults(
         self,
-        data: Tensor,
+        spread_of_all: Callable[[], Tensor],
         params: Params,
         counts: Tensor,
         floor: Tensor,
         names: Sequence[str],
-        weights: Tensor | None = None,
-    ) -> tuple[str, ...]:
+    ) -> list[tuple[str, ...]]:
         if "dispersion" not in params:
-            return ()
-        few, sentences = (counts < 2) & (counts >= 1), []
+            return super().faults(spread_of_all, params, counts, floor, names)
         at_floor = params["dispersion"] <= 1.001 * floor
         if bool(at_floor.any()):  # else the rows need not be read
-            at_floor = at_floor & (self.scales(data, weights) > 1.001 * floor)
+            at_floor = at_floor & (spread_of_all() > 1.001 * floor)
         dispersed = self.dispersed_items(names) if bool(at_floor.any()) else []
-        for k in at_floor.any(-1).nonzero().ravel().tolist():
-            items = [dispersed[j] for j in at_floor[k].nonzero().ravel().tolist()]
+        sentences: list[list[str]] = [[] for _ in counts]
+        for r, k in at_floor.any(-1).nonzero().tolist():
+            items = [dispersed[j] for j in at_floor[r, k].nonzero().ravel().tolist()]
             shown = listed([*items[:3], *([f"{len(items) - 3} more"] if len(items) > 3 else [])])
-            sentences.append(
+            sentences[r].append(
                 f"the variance of component {k} in {shown} is at its floor"
                 f" (variance_floor={self.about.variance_floor:g} times the column's), on"
-                f" {float(counts[k]):.3g} rows"
+                f" {float(counts[r, k]):.3g} rows"
             )
-        return (*sentences, *rests_on(few, counts))
+        return resting_on((counts < 2) & (counts >= 1), counts, sentences)
 
     def normal_scales(self, params: Params) -> NormalScales | None:
         variances = ~sizes(self.family, self.about.num_items)

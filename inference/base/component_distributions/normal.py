@@ -15,8 +15,9 @@ worked out together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from inference.base.component_distributions.base import (
     ComponentDistribution,
+    Rows,
     ends,
     log_diagonal,
     log_two_pi,
@@ -44,6 +46,54 @@ MOST_OF_PRIOR = 0.5  # of a variance: beyond it the prior gives the width, not t
 MOST_SHOWN = 6  # columns of a warning
 ROWS_AT_ONCE = 2**20  # numbers of the rows whose covariance is taken
 EMPTY = 1e-10  # expected rows below which a component keeps its parameters
+
+
+@dataclass(frozen=True, eq=False)
+class NormalRows(Rows):
+    """Complete rows, the same for all restarts, under multivariate normal components."""
+
+    @cached_property
+    def _centred(self) -> Tensor:
+        return self.data - self.centre
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        return self._centred.mT.contiguous()
+
+    @cached_property
+    def _products(self) -> Tensor:
+        """Products of every two columns, (N, J (J + 1) / 2)."""
+        first, second = torch.tril_indices(*[self.data.shape[1]] * 2)
+        return self._centred[:, first] * self._centred[:, second]
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """Place of every two columns among the products, (J J,)."""
+        size = self.data.shape[1]
+        first, second = torch.tril_indices(size, size)
+        places = first.new_zeros(size, size)
+        places[first, second] = places[second, first] = torch.arange(len(first))
+        flat: Tensor = places.flatten().to(self.data.device)
+        return flat
+
+    def log_densities(self, params: Params) -> Tensor:
+        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
+        across, (num, j) = factor.mT, self.data.shape
+        shift = across @ (params["means"] - self.centre).unsqueeze(-1)  # (R, K, J, 1)
+        whitened = (across.reshape(-1, j) @ self._columns).reshape(*factor.shape[:-1], num)
+        distance = whitened.sub_(shift).square_().sum(-2)
+        constant = log_diagonal(factor) - log_two_pi(j, factor)
+        densities: Tensor = distance.mul_(-0.5).add_(constant.unsqueeze(-1))
+        return densities
+
+    def statistics(self, share: Tensor, params: Params) -> NormalStatistics:
+        weight, batch = share.reshape(-1, share.shape[-1]), share.shape[:-1]
+        squares = (weight @ self._products)[:, self._places]
+        return NormalStatistics(
+            (weight @ self._centred).reshape(*batch, -1),
+            squares.reshape(*batch, *[self.data.shape[1]] * 2),
+            self.centre,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +124,9 @@ class WholeRowDistribution(ComponentDistribution):
     def ridge(self, like: Tensor) -> Tensor:
         """Inverse scales of the prior of the precisions, a diagonal (J,)."""
         assert isinstance(self.about.component, RowDistribution)
-        return self.about.component.regularization * like.new_tensor(self.about.widths).square()
+        return _ridge(
+            self.about.component.regularization, self.about.widths, like.dtype, like.device
+        )
 
     def num_free(self, params: Params) -> int:
         """Number of free parameters, symmetric matrices counted once."""
@@ -109,8 +161,8 @@ class WholeRowDistribution(ComponentDistribution):
         """Inverse spread matrices (K, J, J), large in a direction of collapse."""
         return params["precisions"]
 
-    def _is_dense(self, widths: Tensor, counts: Tensor) -> Tensor:
-        r"""Tell whether components are narrower than chance makes them, (K,).
+    def _is_dense(self, width: Tensor, count: Tensor, total: Tensor) -> bool:
+        r"""Tell whether a component is narrower than chance makes it.
 
         A component of n rows whose variance in one direction is w times the data's gains
         :math:`(n/2) \log(1/w)` nats there. Among N rows of one normal distribution EM picks rows
@@ -120,75 +172,73 @@ class WholeRowDistribution(ComponentDistribution):
         Beyond three times :math:`p \log N` the slab is there.
 
         Args:
-            widths: w of each component, (K,); counts: expected rows, (K,).
+            width: w; count: expected rows; total: expected rows of all components.
         """
         size = self.about.num_items
-        chance = size * (size + 3) / 2 * math.log(max(float(counts.sum()), 2.0))
-        return counts * widths.log() / -2 > MOST_BY_CHANCE * chance
+        chance = size * (size + 3) / 2 * math.log(max(float(total), 2.0))
+        return bool(count * width.log() / -2 > MOST_BY_CHANCE * chance)
+
+    def spread_of(self, data: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Covariance matrix of all rows, (J, J)."""
+        return covariance(self.statistic(data)[0], weights)
 
     def faults(
         self,
-        data: Tensor,
+        spread_of_all: Callable[[], Tensor],
         params: Params,
         counts: Tensor,
         floor: Tensor,
         names: Sequence[str],
-        weights: Tensor | None = None,
-    ) -> tuple[str, ...]:
+    ) -> list[tuple[str, ...]]:
         assert isinstance(self.about.component, RowDistribution)
-        prior, widths_of_items = (
-            self.about.component.regularization,
-            torch.tensor(self.about.widths, dtype=torch.float64),
-        )
+        prior = self.about.component.regularization
         few = (counts < self.about.num_items + 1) & (counts >= 1)
         few &= (counts < 2) | (
             prior < LEAST_WIDTH * counts
         )  # else the prior gives the covariance its width
-        spread = covariance(self.statistic(data)[0], weights)
+        spread = spread_of_all()
         values, vectors = torch.linalg.eigh(
             spread
         )  # the data may have no width in a direction themselves
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
         inverse = self.inverse_spread(params)
-        ratios, along = torch.linalg.eigh(factor.mT @ inverse @ factor)
-        widths = ratios[..., -1].reciprocal()  # least variance, as a share of the data's
-        narrow = inverse @ factor @ along[..., -1:]  # that direction v, (K, J, 1)
-        prior_parts = (narrow.mT.square() @ self.ridge(narrow)).squeeze(-1) / ratios[..., -1]
-        is_seen = (prior_parts < MOST_OF_PRIOR * counts) & self._is_dense(widths, counts)
-        sentences = [
-            f"component {k} has no width in one direction: {float(widths[k]):.1g} of the data's"
-            f" variance there, on {float(counts[k]):.3g} rows"
-            for k in ((widths < LEAST_WIDTH) & ~is_seen).nonzero().ravel().tolist()
+        inner = factor.mT @ inverse @ factor
+        sentences: list[list[str]] = [[] for _ in counts]
+        is_narrow = torch.linalg.eigvalsh(inner)[..., -1].reciprocal() < LEAST_WIDTH
+        for r, k in is_narrow.nonzero().tolist():
+            ratios, along = torch.linalg.eigh(inner[r, k])
+            width = ratios[-1].reciprocal()  # least variance, as a share of the data's
+            narrow = inverse[r, k] @ factor @ along[:, -1]  # that direction v, (J,)
+            prior_part = (narrow.square() @ self.ridge(narrow)) / ratios[-1]
+            is_of_rows = bool(prior_part < MOST_OF_PRIOR * counts[r, k])
+            if not (is_of_rows and self._is_dense(width, counts[r, k], counts[r].sum())):
+                sentences[r].append(
+                    f"component {k} has no width in one direction: {float(width):.1g} of the data's"
+                    f" variance there, on {float(counts[r, k]):.3g} rows"
+                )
+        totals = counts.sum(-1).tolist()
+        if prior < LEAST_WIDTH * max(totals):
+            widths = torch.tensor(self.about.widths, dtype=torch.float64)
+            least, along = torch.linalg.eigh(spread.double().cpu() / widths / widths.unsqueeze(-1))
+            for own, total in zip(sentences, totals, strict=True):
+                if prior < LEAST_WIDTH * total:
+                    own += self._repeated(along[:, least <= prior / total].abs(), names)
+        return resting_on(few, counts, sentences)
+
+    @staticmethod
+    def _repeated(flat: Tensor, names: Sequence[str]) -> list[str]:
+        """Sentence on the columns that take part in flat directions (J, n), if there are any."""
+        if not flat.numel():
+            return []
+        involved = [
+            names[j] for j in (flat > TAKES_PART * flat.amax(0)).any(-1).nonzero().ravel().tolist()
         ]
-        if prior < LEAST_WIDTH * float(counts.sum()):
-            least, along = torch.linalg.eigh(
-                spread.double().cpu() / widths_of_items / widths_of_items.unsqueeze(-1)
-            )
-            flat = along[:, least <= prior / float(counts.sum())].abs()
-            involved = (
-                [
-                    names[j]
-                    for j in (flat > TAKES_PART * flat.amax(0)).any(-1).nonzero().ravel().tolist()
-                ]
-                if flat.numel()
-                else []
-            )
-            if involved:
-                shown = listed(
-                    [
-                        *involved[:MOST_SHOWN],
-                        *(
-                            [f"{len(involved) - MOST_SHOWN} more"]
-                            if len(involved) > MOST_SHOWN
-                            else []
-                        ),
-                    ]
-                )
-                sentences.append(
-                    f"columns {shown} repeat each other or add up to each other, so that"
-                    " covariances have no width but what the prior gives them: leave out a column"
-                )
-        return (*sentences, *rests_on(few, counts))
+        rest = len(involved) - MOST_SHOWN
+        shown = listed([*involved[:MOST_SHOWN], *([f"{rest} more"] if rest > 0 else [])])
+        return [
+            f"columns {shown} repeat each other or add up to each other, so that covariances have"
+            " no width but what the prior gives them: leave out a column"
+        ]
 
 
 class NormalDistribution(WholeRowDistribution):
@@ -204,6 +254,11 @@ class NormalDistribution(WholeRowDistribution):
         return torch.where(missing, data.nanmean(-2, keepdim=True).nan_to_num(0.0), data), (
             ~missing
         ).to(data)
+
+    def rows(self, data: Tensor, centre: Tensor) -> Rows:
+        if data.dim() == 3 or bool(data.isnan().any()):
+            return super().rows(data, centre)
+        return NormalRows(self, data, centre)
 
     def log_densities(self, params: Params, data: Tensor) -> Tensor:
         if bool(data.isnan().any()):
@@ -309,6 +364,13 @@ class NormalDistribution(WholeRowDistribution):
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
 
 
+@lru_cache(maxsize=64)  # M-steps ask for them
+def _ridge(
+    regularization: float, widths: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return regularization * torch.tensor(widths, dtype=dtype, device=device).square()
+
+
 def _variances(params: Params) -> Tensor:
     """Variances of every column, marginal and given the others, (2, K, J)."""
     covariances = torch.cholesky_inverse(torch.linalg.cholesky(params["precisions"]))
@@ -371,9 +433,11 @@ def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tens
     return cast(Tensor, number.unsqueeze(-1) * (inverse + inverse.mT) / 2)
 
 
-def rests_on(few: Tensor, counts: Tensor) -> tuple[str, ...]:
-    """Components of few rows, in words."""
-    return tuple(
-        f"component {k} rests on {float(counts[k]):.2g} rows"
-        for k in few.nonzero().ravel().tolist()
-    )
+def resting_on(
+    few: Tensor, counts: Tensor, sentences: Sequence[Sequence[str]]
+) -> list[tuple[str, ...]]:
+    """Sentences of each restart, and those on its components of few rows, (R, K)."""
+    out = [list(own) for own in sentences]
+    for r, k in few.nonzero().tolist():
+        out[r].append(f"component {k} rests on {float(counts[r, k]):.2g} rows")
+    return [tuple(own) for own in out]

@@ -134,7 +134,7 @@ class TDistribution(WholeRowDistribution):
 
     def inverse_spread(self, params: Params) -> Tensor:
         nu = params["freedom"]
-        return params["precisions"] * ((nu - 2) / nu)[:, None, None]
+        return params["precisions"] * ((nu - 2) / nu)[..., None, None]
 
     def at_bound(self, params: Params) -> list[str]:
         """Degrees of freedom at their lower end; at the upper one the distribution is normal."""

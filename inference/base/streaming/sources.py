@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ppl_models.data.frames import SparseFrame, as_frame, column_names
 from ppl_models.data.sparse import is_sparse
+from ppl_models.parts.validation import installed
 
 MOST_CELLS = 2**24  # of a block of sparse rows, which is dense
 ARROW = (".parquet", ".arrow", ".feather", ".ipc")
@@ -157,8 +158,9 @@ def _opened(path: Path) -> Any:
                 f"RowBlocks: {path}: an array of numbers was expected ({error})"
             ) from error
     if path.is_dir() or path.suffix in ARROW:
-        import pyarrow
-        import pyarrow.dataset
+        with installed(f"RowBlocks: {path}: a file of this kind", "arrow"):
+            import pyarrow
+            import pyarrow.dataset
 
         kind = "parquet" if path.is_dir() or path.suffix == ".parquet" else "Arrow"
         try:

@@ -56,13 +56,14 @@ from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.repr import counted, listed
 
-MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS = 80, 16, 20, 12
+MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS, MOST_CURVES = 80, 16, 20, 12, 200
 MOST_LISTED = 14  # attributes whose profiles are listed
 MOST_ERROR = 0.5  # of a share: no number between 0 and 1 has a larger standard deviation
 MOST_GRAPHED = 8  # attributes among which a graph is looked for on a page
 MOST_FREED = 10  # whose free table is tried
 # rows times profiles times items, beyond which fit of items is left to a call of its own
 MOST_CELLS = 2**27
+MOST_MOMENTS = 2**23  # profiles times items squared, likewise for M2
 LARGE_FALL = 0.1  # of a chance
 LEAST_EXPECTED = 0.8
 GOOD_RMSEA, FAIR_RMSEA, GOOD_SRMSR = 0.03, 0.045, 0.05
@@ -134,7 +135,9 @@ def classified(subject: Subject) -> Classification | Refused:
 
 def absolute(subject: Subject) -> LimitedInformationFit | Refused:
     """Return limited-information fit statistics."""
-    return of_rows(subject, limited_information_fit)
+    layer, name = layer_of(subject), "limited_information_fit"
+    is_large = 2.0**layer.num_parents * layer.num_items**2 > MOST_MOMENTS
+    return _asked(subject, name, limited_information_fit, is_large)
 
 
 def fit_of_items(subject: Subject) -> ItemFit | Refused:
@@ -200,6 +203,11 @@ def clear_falls(subject: Subject) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _fallen_items(subject: Subject) -> list[str]:
+    found = subject.once(falls)
+    return [] if isinstance(found, Refused) else list(dict.fromkeys(own.item for own in found))
+
+
 def graph(subject: Subject) -> AttributeReport | Refused:
     """Return the causal graph among the attributes."""
     size, names = layer_of(subject).num_parents, attributes_of(subject)
@@ -211,8 +219,7 @@ def graph(subject: Subject) -> AttributeReport | Refused:
         return Refused(say("attributes.graph_refused"))
     if not 2 <= size <= MOST_GRAPHED:
         return Refused(say("attributes.graph_limits", MOST_GRAPHED=MOST_GRAPHED))
-    named = None if names == [str(k) for k in range(size)] else names
-    return of_rows(subject, lambda fit, data: discover_attributes(fit, data, names=named))
+    return of_rows(subject, lambda fit, data: discover_attributes(fit, data, names=names))
 
 
 @dataclass(frozen=True)
@@ -338,6 +345,9 @@ def _on_items(subject: Subject) -> Finding | None:
         words.append(say("attributes.items_fine"))
     if fallen:
         words.append(say("attributes.falls", fallen=listed(fallen)))
+    slight = [name for name in _fallen_items(subject) if name not in fallen]
+    if slight and not is_scaled(subject):
+        words.append(say("attributes.slight_falls", slight=listed(slight)))
     which = list(dict.fromkeys([*off, *fallen]))
     key = "items_step" if len(which) > size / 3 else "look_items"
     step = say(f"attributes.{key}", which=listed(which)) if which else ""
@@ -639,7 +649,20 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     tests = subject.once(rules) if "saturated" in structure.rule_names() else None
     if isinstance(tests, ItemRules):
         yield Paragraph(f"Would simpler rules do? {tests.text()}")
-    if not isinstance(subject.once(curves), Refused):
+    found = subject.once(curves)
+    if not isinstance(found, Refused):
+        places = zip(found.item.tolist(), found.profiles, strict=True)
+        own = [[items[j], ", ".join(map(str, has)) or "none"] for j, has in places]
+        shares = zip(found.expected.tolist(), found.standard_errors.tolist(), strict=True)
+        right = [with_error(value, error, form) for value, error in shares]
+        head = (
+            "item",
+            "attributes that it requires and the row has",
+            say(f"attributes.{'expected_answer' if is_scaled(subject) else 'chance_right'}"),
+        )
+        yield from cut(
+            Table(head, [[*row, last] for row, last in zip(own, right, strict=True)]), MOST_CURVES
+        )
         bars = "expected answers by profile, with 95 % intervals"
         yield picture(lambda: plot_item_curves(fit, subject.data), bars)
     yield from told(subject, falls, _fallen, say("attributes.falls_unknown"))

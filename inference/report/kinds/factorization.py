@@ -8,8 +8,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from inference.fitting.columns import as_matrix, labels_of
+from inference.inspection.signatures import match_signatures
 from inference.plots.components import plot_signatures
 from inference.plots.layers import plot_loadings
+from inference.plots.overview import plot_fit
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
 from inference.report.sections import Subject, estimates, fitted, middle, sizes
@@ -24,6 +26,7 @@ from inference.report.verdicts import (
 from inference.report.words import finding, say, verdict_of
 from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
+from inference.structures.factorization.unmixing import UnmixingStructure
 from inference.structures.factorization.usage import UsageStructure
 from ppl_models.parts.repr import counted, listed
 
@@ -51,8 +54,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
         if structure.about.counts
         else "inference.selection.fit_grid and held-out rows"
     )
-    number_step = say("factorization.number_step", choice=choice)
-    return verdict_of(asked, number_step)
+    return verdict_of(asked, *subject.number_step(say("factorization.number_step", choice=choice)))
 
 
 @verdict.register
@@ -94,6 +96,18 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
     return verdict_of(
         [what_was_fitted(words), on_convergence(subject), determined, on_prediction(subject)], step
     )
+
+
+@verdict.register
+def _(structure: UnmixingStructure, subject: Subject) -> Verdict:
+    words = say(
+        "factorization.unmixing_description",
+        rows=counted(subject.fit.num_rows, "row"),
+        columns=counted(structure.about.num_items, "column"),
+        endmembers=counted(structure.about.num_components, "endmember"),
+    )
+    asked = [what_was_fitted(words), on_convergence(subject), on_prediction(subject)]
+    return verdict_of(asked, say("factorization.unmixing_step"))
 
 
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:
@@ -269,10 +283,18 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Part]:
     return [Paragraph(words), Equations(lines), sizes(subject)]
 
 
+@fitted.register
+def _(structure: UnmixingStructure, subject: Subject) -> list[Part]:
+    words = say("factorization.unmixing_model", num_components=structure.about.num_components)
+    lines = ("a_{i} ~ Dirichlet(1, ..., 1)", "x_{ij} ~ Normal(Σ_{k} a_{ik} m_{kj}, σ)")
+    return [Paragraph(words), Equations(lines), sizes(subject)]
+
+
 @middle.register(FactorizationStructure)
 @middle.register(UsageStructure)
 def _(structure: FactorizationStructure | UsageStructure, subject: Subject) -> list[Section]:
-    return [Section("signatures", "Signatures", _signatures(subject)), estimates(subject)]
+    parts = [*_signatures(subject), *_matches(subject)]
+    return [Section("signatures", "Signatures", parts), estimates(subject)]
 
 
 def _signatures(subject: Subject) -> Iterator[Part]:
@@ -301,6 +323,19 @@ def _signatures(subject: Subject) -> Iterator[Part]:
         )
 
 
+def _matches(subject: Subject) -> Iterator[Part]:
+    """Signatures of a reference set that are most like those of the fit."""
+    if subject.reference is None:
+        return
+    found = match_signatures(subject.fit, subject.reference)
+    rows = [
+        [f"component {label}", *(f"{v:.3f}" if isinstance(v, float) else v for v in line)]
+        for label, line in zip(found.index, found.itertuples(index=False), strict=True)
+    ]
+    yield Paragraph(say("factorization.reference"))
+    yield Table(("signature", "most like it", "cosine", "next", "cosine"), rows)
+
+
 @middle.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
     drawn = picture(
@@ -309,6 +344,15 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
     )
     words = Paragraph(say("factorization.factors_note"))
     return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
+
+
+@middle.register
+def _(structure: UnmixingStructure, subject: Subject) -> list[Section]:
+    drawn = picture(
+        lambda: plot_fit(subject.fit, names=subject.names), "endmembers, one panel a component"
+    )
+    parts = [drawn, Paragraph(say("factorization.unmixing_note"))]
+    return [Section("endmembers", "Endmembers", parts), estimates(subject)]
 
 
 def _labels(subject: Subject, num_components: int) -> list[str]:

@@ -116,9 +116,11 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
-    step = say("hidden_markov.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
-    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+    return verdict_of(
+        [what_was_fitted(words), *(ask(subject) for ask in asked)],
+        *subject.number_step(say("hidden_markov.number_step")),
+    )
 
 
 def _on_residuals(subject: Subject) -> Finding | None:

@@ -80,9 +80,11 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
         words += say(
             "layers.found_graph", sum=sum(int(graph.sum()) for graph in fit.graphs.values())
         )
-    step = say("layers.number_step")
     asked = (on_convergence, on_determination, on_latents, _on_edges, on_prediction)
-    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+    return verdict_of(
+        [what_was_fitted(words), *(ask(subject) for ask in asked)],
+        *subject.number_step(say("layers.number_step")),
+    )
 
 
 def _on_edges(subject: Subject) -> Finding | None:

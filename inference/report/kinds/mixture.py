@@ -8,6 +8,7 @@ import numpy as np
 
 from inference.base.structure import Structure
 from inference.fitting.columns import labels_of
+from inference.inspection.table_fit import TableFit, table_fit
 from inference.plots.categories import plot_categories
 from inference.plots.components import plot_groups
 from inference.plots.layers import plot_loadings
@@ -20,14 +21,33 @@ from inference.report.mixture_findings import (
     shares_of,
 )
 from inference.report.odds_ratios import odds_ratios
-from inference.report.page import picture
-from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, fitted, middle, parameters, predictive
+from inference.report.page import number, picture
+from inference.report.parts import (
+    Equations,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verdict,
+)
+from inference.report.sections import (
+    Refused,
+    Subject,
+    estimates,
+    fitted,
+    middle,
+    of_rows,
+    parameters,
+    predictive,
+)
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
 from inference.report.words import finding, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
+from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.repr import counted, few_digits, listed
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.responses import Bernoulli, ResponseFamily
 
 LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported
@@ -50,8 +70,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     groups = subject.once(groups_of)
     if groups is not None:
         asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
-    number_step = say("mixture.number_step")
-    return verdict_of(asked, number_step)
+    return verdict_of(asked, *subject.number_step(say("mixture.number_step")))
 
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
@@ -192,6 +211,8 @@ def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
         sections.insert(0, Section("answers", "Answers by class", _answers(subject)))
     if structure.regresses:
         sections.insert(0, Section("covariates", "What the groups depend on", _covariates(subject)))
+    if structure.about.num_components > 1 and _is_latent_class(structure):
+        sections.append(Section("classes", "Fit of the classes", _fit_of_classes(subject)))
     return [Section("components", "Groups", _groups(structure, subject)), *sections]
 
 
@@ -208,6 +229,41 @@ def _answers(subject: Subject) -> Iterator[Part]:
         "probability of every answer in every class, one panel an item",
     )
     yield Paragraph(say("mixture.answers_note"))
+
+
+def _is_latent_class(structure: MixtureStructure) -> bool:
+    """Test if all items are yes-no or of categories."""
+    component, num_items = structure.about.component, structure.about.num_items
+    return isinstance(component, ResponseFamily) and all(
+        isinstance(family, Bernoulli | Categorical) for family, _, _ in component.blocks(num_items)
+    )
+
+
+def _fit_of_classes(subject: Subject) -> Iterator[Part]:
+    """Criteria, the fit to the table of patterns, separation of the classes."""
+    fit, rows = subject.fit, list[list[str]]()
+    if fit.why_no_criteria is None:
+        rows += [[name.upper(), number(getattr(fit, name)), ""] for name in ("aic", "bic", "sabic")]
+    found = subject.once(fit_of_table)
+    if isinstance(found, TableFit):
+        p = "" if np.isnan(found.p_value) else f", p = {found.p_value:.2g}"
+        words = f"{counted(found.degrees, 'degree')} of freedom{p}"
+        rows += [["G2", number(found.g2), words], ["X2", number(found.x2), words.partition(",")[0]]]
+    accuracy = subject.once(certainty)
+    if accuracy is not None:
+        rows.append(["entropy R2", number(accuracy.said_r2), "1: the classes do not overlap"])
+    yield Table(("", "value", ""), rows)
+    if not isinstance(found, TableFit):
+        yield Note(f"G2 and X2 were not computed: {found.reason}.")
+    elif np.isnan(found.p_value):
+        key = "degrees" if found.degrees < 1 else "sparse"
+        words = say(f"mixture.table_{key}", seen=found.num_seen, patterns=found.num_patterns)
+        yield Note(words)
+
+
+def fit_of_table(subject: Subject) -> TableFit | Refused:
+    """Fit to the table of answer patterns."""
+    return of_rows(subject, table_fit)
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
@@ -241,6 +297,9 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
             "",
         ]
     ]
+    put = np.bincount(groups.chances.argmax(-1), minlength=len(shares)) / len(groups.chances)
+    modal = [f"{100 * share:.1f} %" for share in put[:MOST_GROUPS]]
+    rows.append(["share put there, by its most probable group", *modal, "100 %", ""])
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
         rows.append(
             [

@@ -47,9 +47,11 @@ def _(structure: NoisyOrStructure, subject: Subject) -> Verdict:
         num_items=about.num_items,
         latents=counted(about.num_causes, "latent"),
     )
-    step = say("noisy_or.number_step")
     asked = (on_convergence, on_determination, _on_filter, on_latents, on_prediction)
-    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+    return verdict_of(
+        [what_was_fitted(words), *(ask(subject) for ask in asked)],
+        *subject.number_step(say("noisy_or.number_step")),
+    )
 
 
 def _on_filter(subject: Subject) -> Finding:

@@ -46,9 +46,11 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
         actions=counted(about.num_actions, "action"),
         options=counted(about.num_options, "hidden option"),
     )
-    step = say("options.number_step")
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
-    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+    return verdict_of(
+        [what_was_fitted(words), *(ask(subject) for ask in asked)],
+        *subject.number_step(say("options.number_step")),
+    )
 
 
 def _on_theorem(subject: Subject) -> Finding:

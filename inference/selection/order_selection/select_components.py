@@ -74,6 +74,16 @@ def select_components(
     Raises:
         ValueError: for a grid of fewer than two numbers, no distributions, distributions that
             cannot be compared, or what a distribution refuses in the data; before any fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from inference.selection import select_components
+        >>> from ppl_models import Bernoulli, Mixture
+        >>> rng = np.random.default_rng(0)
+        >>> answers = (rng.random((200, 4)) < rng.choice([0.2, 0.2, 0.9], (200, 1))).astype(int)
+        >>> family = Mixture(1, Bernoulli(), 4)
+        >>> select_components(family, answers, (1, 2, 3), num_restarts=2).num_components
+        2
     """
     seed = as_seed("select_components", seed)
     owner = "select_components"

@@ -322,6 +322,9 @@ class FactorAnalysisStructure(Structure):
             " up to others, or collect more rows"
         ]
 
+    def why_no_standard_errors(self, params: Params) -> str | None:
+        return "activities of the rows are continuous; Bootstrap() gives intervals here"
+
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures up to rotation, intercepts, scales."""
         k, j = params["signatures"].shape

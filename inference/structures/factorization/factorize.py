@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -113,6 +113,7 @@ def log_prior_activities(about: FactorizationDescription, params: Params) -> Ten
 State = TypeVar("State")
 RACE = (10, 20, 40)
 RACE_IN_CELLS = (1, 2, 4)  # of rounds of Newton steps, of which few tell starts apart
+RACE_OF_SQUARES = (3, 5, 10)
 SMOOTHED = 0.01  # share of a row's mean in activities that a fit of blocks starts from
 CHECKPOINT_EVERY = 10  # iterations between two writes
 
@@ -128,19 +129,20 @@ class Factorize:
 
     Counts: multiplicative updates (EM), extrapolated by SQUAREM (Varadhan and Roland 2008,
     doi:10.1111/j.1467-9469.2007.00585.x); a dispersion moves by Newton steps between them. Normal
-    entries: alternating non-negative updates, or the exact truncated singular value decomposition
-    where nothing is bounded. Counts of a sparse table, or of a large one that is mostly zero, are
-    read by their non-zero cells; with flat priors rows and columns then move by Newton steps, and
-    by the multiplicative update where those do not gain. A restart stops when its objective gains
+    entries: alternating non-negative updates, extrapolated (Ang and Gillis 2019,
+    doi:10.1162/neco_a_01157), or the exact truncated singular value decomposition where nothing is
+    bounded. Counts of a sparse table, or of a large one that is mostly zero, are read by their
+    non-zero cells; with flat priors rows and columns then move by Newton steps, and by the
+    multiplicative update where those do not gain. A restart stops when its objective gains
     relatively less than ``tolerance`` over fifteen updates (five Newton steps), which count as one
     iteration.
 
     Args:
         max_sweeps: updates a restart at most.
         tolerance: relative gain of the objective.
-        race: after 10, 20 and 40 iterations (1, 2 and 4 of Newton steps) only the better half of
-            the restarts still running goes on; the others keep what they have reached and count as
-            not converged.
+        race: after 10, 20 and 40 iterations (1, 2 and 4 of Newton steps; 3, 5 and 10 of Normal
+            entries) only the better half of the restarts still running goes on; the others keep
+            what they have reached and count as not converged.
 
     Raises:
         ValueError: for numbers that are not positive, or a race that is not a bool.
@@ -251,12 +253,16 @@ class Factorize:
         newton = isinstance(updates, SparseCounts) and updates.takes_newton(
             course.params["signatures"].shape[1]
         )
-        rungs = (RACE_IN_CELLS if newton else RACE) if self.race else ()
-        size = max(1, BLOCK_ELEMENTS // (num_rows * updates.x.shape[-1]))
+        rungs: tuple[int, ...] = RACE_IN_CELLS if newton else RACE
+        width = updates.x.shape[-1]
+        z, phi = course.params["activities"], course.params["signatures"]
+        if isinstance(updates, LeastSquares):
+            rungs, width = RACE_OF_SQUARES, phi.shape[1]  # its sweeps make tables of N x K
+            course.ahead = course.ahead or updates.begin(z, phi)
+        rungs = rungs if self.race else ()
+        size = max(1, BLOCK_ELEMENTS // (num_rows * width))
         while len(course.active) and course.num_sweeps < self.max_sweeps:
-            values = [
-                self._climb(updates, course.params, block) for block in course.active.split(size)
-            ]
+            values = [self._climb(updates, course, block) for block in course.active.split(size)]
             value = torch.cat(values)
             gap = course.advance(value.double().cpu(), self.tolerance, rungs)
             progress.update(course.num_sweeps, float(course.last.max()), len(course.active), gap)
@@ -264,8 +270,9 @@ class Factorize:
                 store.save(course)
         return course
 
-    def _climb(self, updates: Counts | LeastSquares, params: Params, active: Tensor) -> Tensor:
+    def _climb(self, updates: Counts | LeastSquares, course: Course, active: Tensor) -> Tensor:
         """One iteration of some of the restarts, in place; their objectives up to a constant."""
+        params = course.params
         a, b = params["activities"][active], params["signatures"][active]
         if isinstance(updates, SparseCounts) and updates.takes_newton(b.shape[1]):
             found = [climbed(updates, *pair, CHECK_EVERY) for pair in zip(a, b, strict=True)]
@@ -274,14 +281,17 @@ class Factorize:
             return torch.stack([own[2] for own in found])
         if isinstance(updates, DispersedCounts):
             updates = replace(updates, size=params["dispersion"][active].reciprocal().unsqueeze(-1))
-        value = updates.varying(a, b)
-        for _ in range(CHECK_EVERY):
-            if isinstance(updates, Counts):
+        if isinstance(updates, LeastSquares):
+            ahead = {name: value[active] for name, value in course.ahead.items()}
+            for _ in range(3 * CHECK_EVERY):
+                a, b, ahead = updates.extrapolated(a, b, ahead)
+            for name, own in ahead.items():
+                course.ahead[name][active] = own
+            value = updates.varying(a, b)
+        else:
+            value = updates.varying(a, b)
+            for _ in range(CHECK_EVERY):
                 a, b, value = accelerated(updates, updates.sweep, a, b, value)
-            else:
-                for _ in range(3):
-                    a, b = updates.sweep(a, b)
-                value = updates.varying(a, b)
         if isinstance(updates, DispersedCounts):
             updates, value = updates.dispersed(a, b)
             params["dispersion"][active] = updates.size.reciprocal().squeeze(-1)
@@ -297,7 +307,7 @@ class Course:
         params: (R, ...) by site; last: objective up to a constant, (R,); rounds, converged: of each
             restart, (R,).
         active: indices of the restarts still running; history: of ``last``, (T, R); num_sweeps:
-            updates done.
+            updates done; ahead: course of the extrapolation of least squares, (R, ...), else empty.
     """
 
     params: Params
@@ -307,6 +317,7 @@ class Course:
     active: Tensor
     history: Tensor
     num_sweeps: int = 0
+    ahead: Params = field(default_factory=dict)
 
     @classmethod
     def begin(cls, params: Params) -> Course:
@@ -359,20 +370,21 @@ class SharedCourse(SharedCheckpoint):
         try:
             write_tensors(
                 self._own(state),
-                {"activities": state.params["activities"]},
+                {
+                    part: own["activities"]
+                    for part, own in (("params", state.params), ("ahead", state.ahead))
+                    if own
+                },
                 {"fingerprint": self.fingerprint, "iterations": len(state.history)},
             )
         except (OSError, ValueError) as caught:
             error = f"checkpoint {self._own(state)} cannot be written: {caught}"
         self.processes.refuse(self.processes.gathered(error))
-        super().save(
-            replace(
-                state,
-                params={
-                    name: value for name, value in state.params.items() if name != "activities"
-                },
-            )
+        params, ahead = (
+            {name: value for name, value in part.items() if name != "activities"}
+            for part in (state.params, state.ahead)
         )
+        super().save(replace(state, params=params, ahead=ahead))
 
     def load(self, kind: type[State]) -> State | None:
         """Read the shared part and this process's activities; None if there are none."""
@@ -385,7 +397,8 @@ class SharedCourse(SharedCheckpoint):
             refuse_other(path, record, self.fingerprint)
             if record["iterations"] != len(course.history):
                 raise ValueError(f"{path} is of another moment of the fit")
-            course.params = course.params | tensors
+            for part, activities in tensors.items():
+                getattr(course, part)["activities"] = activities
         except ValueError as caught:
             error = (
                 f"checkpoint {self.path} goes on in as many processes as wrote it, each with the"

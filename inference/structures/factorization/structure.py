@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 NUM_STARTS = 10
 NUM_STARTS_IN_CELLS = 5  # of a sparse table
+NUM_STARTS_OF_SQUARES = 16  # of Normal entries, of which a race leaves few early on
 ON_BOUND = 0.999  # of a bound
 # share of the mean row in signatures that come from a sample: their zeros would stay, whatever the
 # other rows say
@@ -179,6 +180,8 @@ class FactorizationStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         if problem.rows is not None or not (self.about.counts or self.about.nonnegative):
             return Recommendation(Factorize(), "spectral", 1)
+        if not self.about.counts:
+            return Recommendation(Factorize(), "spectral", NUM_STARTS_OF_SQUARES)
         in_memory = in_cells(problem).data
         few = isinstance(in_memory, SparseTable)
         return Recommendation(Factorize(), "spectral", NUM_STARTS_IN_CELLS if few else NUM_STARTS)

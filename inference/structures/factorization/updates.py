@@ -86,20 +86,27 @@ class Alternating:
         """Add up the sums of all processes."""
         return value if self.rows is None else self.rows.processes.total(value.double()).to(value)
 
-    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Activities, then signatures, in one pass over the rows."""
+    def pulled(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Sums]:
+        """Activities of all rows given signatures, and the sums from which these follow."""
         new = torch.empty_like(z)
 
         def of_part(place: slice, part: Self) -> Sums:
             new[:, place] = own = part.activities(z[:, place], phi)
             return part.pulls(own, phi)
 
-        z, phi = self.moved(new, phi, self.summed(of_part))
-        return z, (
-            phi
-            if self.rows is None
-            else self.rows.processes.params_of_first({"signatures": phi})["signatures"]
-        )
+        return new, self.summed(of_part)
+
+    def of_first(self, phi: Tensor) -> Tensor:
+        """Signatures of process 0, where several share the rows."""
+        if self.rows is None:
+            return phi
+        return self.rows.processes.params_of_first({"signatures": phi})["signatures"]
+
+    def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Activities, then signatures, in one pass over the rows."""
+        new, pulls = self.pulled(z, phi)
+        new, phi = self.moved(new, phi, pulls)
+        return new, self.of_first(phi)
 
     def varying(self, z: Tensor, phi: Tensor) -> Tensor:
         """The objective up to a constant, (R,)."""
@@ -448,9 +455,21 @@ def _stirling(y: Tensor) -> Tensor:
     return (y - 0.5) * y.log() - y + series
 
 
+FIRST_PUSH, GROWTH, GROWTH_OF_LIMIT, SHRINKAGE = 0.5, 1.05, 1.01, 1.5
+
+
 @dataclass(frozen=True, eq=False)
 class LeastSquares(Alternating):
-    """Non-negative least squares, one component at a time (Cichocki and Phan 2009).
+    r"""Non-negative least squares, one component at a time (Cichocki and Phan 2009), extrapolated.
+
+    The sweep F that follows an iterate :math:`v_t = (z, \phi)` starts from
+
+    .. math:: \max\{0, v_t + \beta_t (v_t - v_{t-1})\}
+
+    (A. Ang and N. Gillis 2019, doi:10.1162/neco_a_01157, with their constants). A gain raises
+    :math:`\beta` by a twentieth, up to a limit that rises by a hundredth to 1; where the sweep
+    loses, its result is dropped, the limit falls to :math:`\beta`, :math:`\beta` by a third, and
+    the next sweep starts from :math:`v_t` itself, which cannot lose.
 
     Args:
         x: (N, J).
@@ -483,14 +502,57 @@ class LeastSquares(Alternating):
 
     def moved(self, z: Tensor, phi: Tensor, pulls: Sums) -> tuple[Tensor, Tensor]:
         """Signatures of length 1; an unused one starts anew at the worst row."""
-        phi = _coordinate_pass(phi, pulls["cross"], pulls["gram"])
+        return self._scaled(z, _coordinate_pass(phi, pulls["cross"], pulls["gram"]), pulls["used"])
+
+    def _scaled(self, z: Tensor, phi: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
         length = phi.norm(dim=-1, keepdim=True)
-        dead = (length.squeeze(-1) <= 1e-12) | (pulls["used"] <= 1e-12)
+        dead = (length.squeeze(-1) <= 1e-12) | (used <= 1e-12)
         if bool(dead.any()):
             phi = torch.where(dead.unsqueeze(-1), self._worst(z, phi).unsqueeze(-2) + 1e-12, phi)
             z = torch.where(dead.unsqueeze(-2), torch.zeros_like(z), z)
             length = phi.norm(dim=-1, keepdim=True)
         return z * length.mT, phi / length
+
+    def begin(self, z: Tensor, phi: Tensor) -> Sums:
+        """Course of the extrapolation.
+
+        Where the next sweep starts, and (R,) beta, its limit, and the squares explained so far.
+        """
+        ones = z.new_ones(len(z))
+        return {
+            "activities": z.clone(),
+            "signatures": phi.clone(),
+            "push": FIRST_PUSH * ones,
+            "limit": ones,
+            "explained": -torch.inf * ones,
+        }
+
+    def extrapolated(self, z: Tensor, phi: Tensor, ahead: Sums) -> tuple[Tensor, Tensor, Sums]:
+        """Iterate and course after one sweep; see the class."""
+        new_z, pulls = self.pulled(ahead["activities"], ahead["signatures"])
+        cross, gram = pulls["cross"], pulls["gram"]
+        new_phi = _coordinate_pass(ahead["signatures"], cross, gram)
+        explained = (2 * cross * new_phi - gram @ new_phi * new_phi).sum((-2, -1))
+        new_z, new_phi = self._scaled(new_z, new_phi, pulls["used"])
+        new_phi = self.of_first(new_phi)
+        better = explained >= ahead["explained"]  # False for NaN
+        keep, push = better[:, None, None], ahead["push"]
+        step = torch.where(better, push, 0.0)[:, None, None]
+        old_z, old_phi = z, phi
+        z, phi = torch.where(keep, new_z, z), torch.where(keep, new_phi, phi)
+        limit = torch.where(better, (GROWTH_OF_LIMIT * ahead["limit"]).clamp(max=1.0), push)
+        grown = torch.minimum(GROWTH * push, ahead["limit"])
+        return (
+            z,
+            phi,
+            {
+                "activities": torch.addcmul(z, step, z - old_z).clamp_(min=0),
+                "signatures": torch.addcmul(phi, step, phi - old_phi).clamp_(min=0),
+                "push": torch.where(better, grown, push / SHRINKAGE),
+                "limit": limit,
+                "explained": torch.where(better, explained, ahead["explained"]),
+            },
+        )
 
     def _worst(self, z: Tensor, phi: Tensor) -> Tensor:
         """Residual of the row that is explained worst, (R, J)."""

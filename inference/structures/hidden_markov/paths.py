@@ -71,21 +71,23 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
 
 
 def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
-    """Smoothed P(state | the whole sequence), (B, T, K); zero after the end."""
-    cut = Cut.build(packed, about.num_states, all_steps=True)
-    one = {name: value.unsqueeze(0) for name, value in params.items()}
+    """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end."""
+    if params["transitions"].dim() == 2:
+        one = {name: value.unsqueeze(0) for name, value in params.items()}
+        return smoothed_states(about, one, packed)[0]
+    cut, transitions = Cut.build(packed, about.num_states, all_steps=True), params["transitions"]
     blocks = smoothed_blocks(
         cut,
-        initial_of(about, one),
-        one["transitions"],
+        initial_of(about, params),
+        transitions,
         distribution_of(about.emission).log_densities,
-        emission_of(one),
-        max(1, MOST_STEPS // about.num_states),
+        emission_of(params),
+        max(1, MOST_STEPS // (len(transitions) * about.num_states)),
     )
-    flat = torch.cat([block.state[0] for block in blocks])
+    flat = torch.cat([block.state for block in blocks], 1)
     inside, place = cut.step_places
-    out = flat.new_zeros(*packed.shape[:2], about.num_states)
-    out[:, : inside.shape[1]][inside] = flat[place]
+    out = flat.new_zeros(len(flat), *packed.shape[:2], about.num_states)
+    out[:, :, : inside.shape[1]][:, inside] = flat[:, place]
     return out
 
 

@@ -116,13 +116,16 @@ class HiddenMarkovStructure(Structure):
         return standard(problem, self.distribution, type(self))
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> HiddenMarkovSteps:
-        return HiddenMarkovSteps(
-            self.about,
-            problem.program_of_one_row(),
-            problem.data,
-            chunk_elements,
-            weights=problem.weights,
-        )
+        def build() -> HiddenMarkovSteps:
+            return HiddenMarkovSteps(
+                self.about,
+                problem.program_of_one_row(),
+                problem.data,
+                chunk_elements,
+                weights=problem.weights,
+            )
+
+        return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start near K rows by k-means++, every second from time windows, or at random."""
@@ -181,8 +184,20 @@ class HiddenMarkovStructure(Structure):
         rows = max(LEAST_SEQUENCES, -(-steps // length))
         return Recommendation(EM(), "spectral", 10, replace(SEARCH, rows=rows))
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate states: empty, copies of each other, or shrunk onto a few rows."""
+        num = max(1, CHUNK // (problem.data[..., 0].numel() * self.about.num_states))
+        restarts = len(params["transitions"])
+        return [
+            words
+            for first in range(0, restarts, num)
+            for words in self._degenerate(
+                problem, {name: value[first : first + num] for name, value in params.items()}
+            )
+        ]
+
+    def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
+        """The same of a few restarts."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
             weights_of_steps(problem.data, problem.weights),
@@ -190,19 +205,25 @@ class HiddenMarkovStructure(Structure):
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
             return value_sums(
-                smoothed_states(self.about, params, packed)[packed.isfinite().any(-1)],
+                smoothed_states(self.about, params, packed)[:, packed.isfinite().any(-1)],
                 weights_of_steps(packed, weights),
             )
 
         found = problem.summed(sums)
         names = problem.item_names or [str(j) for j in range(self.about.emission.num_items)]
         spikes = self.distribution.faults(
-            steps.cut.rows, emission_of(params), found[:, 0], steps.floor, names, often
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(steps.cut.rows, often)
+            ),
+            emission_of(params),
+            found[..., 0],
+            steps.floor,
+            names,
         )
-        return (
-            *(words.replace("component", "state") for words in spikes),
-            *shared_words(found, "state"),
-        )
+        return [
+            (*(text.replace("component", "state") for text in words), *shared_words(own, "state"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentence on a chain without memory, where a mixture says as much."""

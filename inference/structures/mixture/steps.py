@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from inference.base.component_distributions.base import ComponentDistribution, MixtureStatistics
+from inference.base.component_distributions.base import (
+    ComponentDistribution,
+    MixtureStatistics,
+    Rows,
+)
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maximise_coefficients
+
+MOST_KEPT = 2**18  # numbers of rows and their products that are kept from step to step
 
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
@@ -56,11 +64,11 @@ def covariates_of(about: MixtureComponents) -> Covariates:
 def cross_products(about: MixtureComponents, share: Tensor, data: Tensor) -> Tensor | None:
     """Cross products S of the rows' slopes and terms, (R, K - 1, Q), or None.
 
-    ``share``: (R, N, K), times weights; ``data``: (N, J + P) or (R, N, J + P).
+    ``share``: (R, K, N), times weights; ``data``: (N, J + P) or (R, N, J + P).
     """
     if about.covariates is None or about.num_components == 1:
         return None
-    return share[..., 1:].mT @ design_of(about, data)
+    return share[:, 1:] @ design_of(about, data)
 
 
 def renamed_coefficients(coefficients: Tensor, order: Tensor) -> Tensor:
@@ -135,28 +143,40 @@ class MixtureSteps(Steps[MixtureStatistics]):
         """Distinct covariates, (G, P), and how many rows have each, (G,)."""
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
-    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
-        """Responsibilities and statistics of the components, streaming over rows."""
-        restarts = len(params[self.distribution.site])
-        rows = max(
+    def _chunks(self, restarts: int) -> Iterator[tuple[Tensor, Rows, Tensor | None]]:
+        """Distinct rows, prepared, and how often each counts; kept where they are one chunk."""
+        size = max(
             1,
             self.chunk_elements
             // max(restarts * self.about.num_components, self.distribution.width),
         )
-        parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
         distinct, counts = self._rows
-        chunks = distinct.split(rows)
-        often_each = [None] * len(chunks) if counts is None else counts.split(rows)
-        for chunk, often in zip(chunks, often_each, strict=True):
-            items = items_of(self.about, chunk)
+        if len(distinct) * self.distribution.width <= min(MOST_KEPT, size):
+            yield distinct, self._prepared, counts
+            return
+        chunks = distinct.split(size)
+        often = [None] * len(chunks) if counts is None else counts.split(size)
+        for chunk, own in zip(chunks, often, strict=True):
+            yield chunk, self.distribution.rows(items_of(self.about, chunk), self.centre), own
+
+    @cached_property
+    def _prepared(self) -> Rows:
+        return self.distribution.rows(items_of(self.about, self._rows[0]), self.centre)
+
+    def e_step(self, params: Params) -> EStep[MixtureStatistics]:
+        """Responsibilities and statistics of the components, streaming over rows."""
+        restarts = len(params[self.distribution.site])
+        parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
+        for chunk, rows, often in self._chunks(restarts):
             share, value = responsibilities(
-                self.distribution, params, items, log_chances(self.about, params, chunk), often
+                rows, params, log_chances(self.about, params, chunk), often
             )
             total = total + value
-            of_distribution = self.distribution.statistics(items, share, self.centre, params)
             parts.add(
                 MixtureStatistics(
-                    share.sum(-2), of_distribution, cross_products(self.about, share, chunk)
+                    share.sum(-1),
+                    rows.statistics(share, params),
+                    cross_products(self.about, share, chunk),
                 )
             )
         return EStep(parts.total(), total, self.program.log_prior(params))
@@ -254,16 +274,10 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         rows = max(1, self.base.chunk_elements // (len(index) * self.base.about.num_components))
         parts, total = RunningSum[MixtureStatistics](), self.sets.new_zeros(len(index))
         for chunk in self.sets.split(rows, 1):
-            data = chunk[index]  # (R, n, J)
-            share, value = responsibilities(
-                distribution, own, data, own["weights"].log().unsqueeze(-2)
-            )
+            own_rows = distribution.rows(chunk[index], self._centres[index])  # (R, n, J)
+            share, value = responsibilities(own_rows, own, own["weights"].log().unsqueeze(-2))
             total = total + value
-            parts.add(
-                MixtureStatistics(
-                    share.sum(-2), distribution.statistics(data, share, self._centres[index], own)
-                )
-            )
+            parts.add(MixtureStatistics(share.sum(-1), own_rows.statistics(share, own)))
         return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
@@ -273,20 +287,18 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
 
 
 def responsibilities(
-    distribution: ComponentDistribution,
-    params: Params,
-    items: Tensor,
-    before: Tensor,
-    often: Tensor | None = None,
+    rows: Rows, params: Params, before: Tensor, often: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Weighted posteriors of the rows, (R, n, K), and their log-likelihood, (R,).
+    """Weighted posteriors of the rows, (R, K, n), and their log-likelihood, (R,).
 
-    ``params``: (R, ...); ``items``: (n, J) or (R, n, J); ``before``: log-chances of the components
-    before the items are seen, (R, n, K) or (R, 1, K); ``often``: how many rows are like each, (n,);
-    None for one.
+    ``params``: (R, ...); ``before``: log-chances of the components before the items are seen, (R,
+    n, K) or (R, 1, K); ``often``: how many rows are like each, (n,); None for one.
     """
-    joint = distribution.log_densities(params, items) + before
-    peak = joint.logsumexp(-1, keepdim=True)
-    if often is None:
-        return (joint - peak).exp(), peak.sum((-2, -1))
-    return (joint - peak).exp() * often.unsqueeze(-1), peak.squeeze(-1) @ often
+    joint = rows.log_densities(params) + before.mT
+    share = joint.softmax(1)
+    log_rows = joint.amax(1) - share.amax(1).log()  # of the component that is most probable
+    value = log_rows.sum(-1) if often is None else log_rows @ often
+    if not math.isfinite(value.sum()):  # a row without a density
+        log_rows = joint.logsumexp(1)
+        value = log_rows.sum(-1) if often is None else log_rows @ often
+    return share if often is None else share.mul_(often), value

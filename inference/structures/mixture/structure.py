@@ -63,7 +63,10 @@ if TYPE_CHECKING:
 
 
 SEARCH = StartSearch()
-LLOYD_STEPS = 20  # of the first start
+LLOYD_STEPS = 20
+# components of which k-means++ often leaves a cluster out: more starts then take Lloyd steps, and
+# every second one of the others is drawn greedily; of fewer components such starts are too alike
+MANY, MOST_LLOYD = 8, 3
 FEW_AT_ONCE = StartSearch(
     batch=12, rungs=((40, 6), (100, 3)), replicates=3
 )  # where a batch of 30 alone exceeds the budget
@@ -119,20 +122,27 @@ class MixtureStructure(Structure):
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
-        return MixtureSteps(
-            self.about,
-            problem.program_of_one_row(),
-            problem.data,
-            chunk_elements,
-            weights=problem.weights,
-        )
+        def build() -> MixtureSteps:
+            return MixtureSteps(
+                self.about,
+                problem.program_of_one_row(),
+                problem.data,
+                chunk_elements,
+                weights=problem.weights,
+            )
+
+        return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
         """Start from k-means++ centres (Arthur and Vassilvitskii 2007), or random rows.
 
-        The first start takes steps of k-means from its centres: starts of that kind are alike.
+        The first start takes steps of k-means from greedily drawn centres; where components are
+        many, so do up to half of the starts and three, and every second one of the others is drawn
+        greedily.
         """
-        about = self.about
+        about, spread = self.about, init == "spectral"
+        many = about.num_components >= MANY
+        num_lloyd = min((num_restarts + 1) // 2, MOST_LLOYD if many else 1)
         generator = torch.Generator().manual_seed(problem.seed)
         statistic, mask = self.distribution.statistic(items_of(about, problem.data))
         if mask is None:
@@ -152,9 +162,10 @@ class MixtureStructure(Structure):
             centres(
                 x,
                 about.num_components,
-                init == "spectral",
+                spread,
                 generator,
-                LLOYD_STEPS if init == "spectral" and not r else 0,
+                LLOYD_STEPS if spread and r < num_lloyd else 0,
+                spread and (r < num_lloyd or many and (r - num_lloyd) % 2 == 0),
             )
             for r in range(num_restarts)
         ]
@@ -186,10 +197,10 @@ class MixtureStructure(Structure):
         """Least variance of every item that has one, (D,)."""
         return problem.once("floor", lambda: self.steps(problem, 2**18, 1).floor)
 
-    def degenerate(self, problem: Problem, params: Params) -> tuple[str, ...]:
+    def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
-        about = self.about
-        size = max(1, AT_ONCE // (about.num_components * about.num_items))
+        about, num = self.about, len(next(iter(params.values())))
+        size = max(1, AT_ONCE // (num * about.num_components * about.num_items))
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
             chunks = data.split(size)
@@ -203,15 +214,20 @@ class MixtureStructure(Structure):
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
+        items = items_of(about, problem.data)
         spikes = self.distribution.faults(
-            items_of(about, problem.data),
+            lambda: problem.once(
+                "spread", lambda: self.distribution.spread_of(items, problem.weights)
+            ),
             params,
-            found[:, 0],
+            found[..., 0],
             self.floor(problem),
             names,
-            problem.weights,
         )
-        return (*spikes, *shared_words(found, "component"))
+        return [
+            (*words, *shared_words(own, "component"))
+            for words, own in zip(spikes, found, strict=True)
+        ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentences on classes with too few cells, and covariates that separate components."""
@@ -472,14 +488,11 @@ def _(
     structure: MixtureStructure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params:
     """Starts of one batch, half from random rows, for components inside another."""
-    first, second = (
-        structure.start(problem, init, num_starts),
-        structure.start(problem, "random", num_starts),
-    )
-    return {
-        name: torch.cat([value[: (num_starts + 1) // 2], second[name][: num_starts // 2]])
-        for name, value in first.items()
-    }
+    first = structure.start(problem, init, (num_starts + 1) // 2)
+    if num_starts < 2:
+        return first
+    second = structure.start(problem, "random", num_starts // 2)
+    return {name: torch.cat([value, second[name]]) for name, value in first.items()}
 
 
 @set_steps.register(MixtureStructure)

@@ -219,7 +219,7 @@ def test_every_engine_keeps_to_the_cone() -> None:
     for engine in (
         SAEM(),
         SVI(num_steps=30),
-        NUTS(num_chains=1, num_warmup=20, num_draws=20, max_depth=3),
+        NUTS(num_chains=1, warmup_steps=20, num_samples=20, max_depth=3),
     ):
         found = fit(model, data, engine, seed=1)
         assert float(falls(model, found.params["loadings"]).min()) > -1e-7, type(engine).__name__

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 import inference.selection
+from inference import NUTS
+from inference.fitting.storage import pack, unpack
 from inference.selection import DistributionsAndNumbers, HowMany, select_components
 from inference.structures.registry import structure_of
 from ppl_models import (
@@ -71,3 +74,20 @@ def test_the_criterion_by_its_old_name() -> None:
         assert inference.selection.LawsAndNumbers is DistributionsAndNumbers
     with pytest.raises(AttributeError, match=r"'inference\.selection' has no attribute 'plot'"):
         inference.selection.plot  # noqa: B018
+
+
+def test_settings_of_nuts_by_their_old_names() -> None:
+    with pytest.warns(DeprecationWarning, match=r"NUTS\(.*=...\) is deprecated: write"):
+        method = NUTS(num_warmup=30, num_draws=40, target_acceptance=0.9)
+    assert method == NUTS(warmup_steps=30, num_samples=40, target_accept_prob=0.9)
+    for old, value in (("num_warmup", 30), ("num_draws", 40), ("target_acceptance", 0.9)):
+        with pytest.warns(DeprecationWarning, match=rf"NUTS\.{old} is deprecated"):
+            assert getattr(method, old) == value
+    with pytest.warns(DeprecationWarning, match="num_draws"):
+        assert dataclasses.replace(method, num_draws=50).num_samples == 50
+    fields = {"num_warmup": 30, "num_draws": 40, "target_acceptance": 0.9}
+    record = {"record": "inference:NUTS", "fields": pack(method, "method", {})["fields"]}
+    for old, new in NUTS.old_fields.items():
+        record["fields"] = {old if name == new else name: v for name, v in record["fields"].items()}
+    assert fields.items() <= record["fields"].items()
+    assert unpack(record, {}) == method  # a fit that was saved by the last release

@@ -239,7 +239,7 @@ def test_the_truths_noise_is_exact_only_under_its_own_distribution(distribution,
 def test_an_interrupted_fit_goes_on_where_it_stopped(family, tmp_path, monkeypatch):
     x, _, _ = case(6)
     model = family(8, 3, **({"nonnegative": True} if family is GaussianFactorization else {}))
-    method = Factorize(tolerance=1e-300, max_sweeps=600)  # forty iterations
+    method = Factorize(tolerance=1e-300, max_sweeps=600)  # forty iterations, if all of them gain
     whole = fit(model, x, method, num_restarts=3, seed=1)
     original, calls = Course.advance, []
 
@@ -254,7 +254,8 @@ def test_an_interrupted_fit_goes_on_where_it_stopped(family, tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         fit(model, x, method, num_restarts=3, seed=1, checkpoint=path)
     resumed = fit(model, x, method, num_restarts=3, seed=1, checkpoint=path)
-    assert len(calls) == 15 + 40 - 10  # the ten iterations on disk are not done again
+    assert whole.num_iterations >= 15
+    assert len(calls) == 15 + whole.num_iterations - 10  # those on disk are not done again
     assert torch.equal(resumed.params["signatures"], whole.params["signatures"])
     torch.testing.assert_close(
         resumed.trace.objective, whole.trace.objective, rtol=0, atol=0, equal_nan=True

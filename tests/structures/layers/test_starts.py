@@ -172,6 +172,7 @@ ONE_START = {  # plain calls of one start, and why that is right
     ),
     ("NoisyOr", "GrowAndPrune"): "a search over latents of its own",
     ("GaussianFactorization", "Factorize"): "a singular value decomposition",
+    ("Unmixing", "EM"): "vertices of the rows, exchanged until their simplex is largest",
     (
         "UsageFactorization",
         "SAEM",

@@ -222,8 +222,9 @@ def rounded(num_rows: int = 200, seed: int = 0) -> torch.Tensor:
 def degenerate(model, data, params):
     problem = problem_of(model, data, 0)
     return problem.structure.degenerate(
-        problem, {name: torch.as_tensor(value, dtype=F64) for name, value in params.items()}
-    )
+        problem,
+        {name: torch.as_tensor(value, dtype=F64).unsqueeze(0) for name, value in params.items()},
+    )[0]
 
 
 def test_rounded_data_end_in_no_spike():

@@ -230,9 +230,9 @@ def test_a_collapsed_component_is_named():
             site: torch.tensor([[1.0, 1.0], [4.0, 4.0]]),
             "precisions": torch.stack([sharp, wide]),
         } | own
-        params = {name: value.to(F64) for name, value in params.items()}
+        params = {name: value.to(F64).unsqueeze(0) for name, value in params.items()}
         problem = problem_of(Mixture(2, distribution, 2), data, 0)
-        assert problem.structure.degenerate(problem, params)[0].startswith(
+        assert problem.structure.degenerate(problem, params)[0][0].startswith(
             "component 0 has no width in one direction"
         )
     assert problem.structure.at_bound(params) == []

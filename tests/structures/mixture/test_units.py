@@ -167,7 +167,7 @@ def test_the_rule_against_spikes_does_not_depend_on_the_unit() -> None:
     x = np.random.default_rng(0).normal(size=(80, 1))
     x[:30] = 0.5  # equal values, onto which a component shrinks
     found = [
-        fit(Mixture(2, Normal()), in_unit(x, None, a, b), EM(), num_restarts=2).restarts.degenerate
+        fit(Mixture(2, Normal()), in_unit(x, None, a, b), EM(), num_restarts=8).restarts.degenerate
         for a, b in ((0.0, 1.0), *UNITS)
     ]
     assert any(found[0])
@@ -177,7 +177,7 @@ def test_the_rule_against_spikes_does_not_depend_on_the_unit() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        NUTS(num_draws=8, num_warmup=20, num_chains=1),
+        NUTS(num_samples=8, warmup_steps=20, num_chains=1),
         SVI(num_steps=10, num_draws=8),
         Laplace(num_draws=8),
     ],

@@ -1,0 +1,92 @@
+"""G2 and X2 of latent classes by brute force over all patterns; matches of signatures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from inference import EM, fit
+from inference.inspection.signatures import match_signatures
+from inference.inspection.table_fit import table_fit
+from ppl_models import Bernoulli, Blocks, Categorical, Mixture, Normal, PoissonFactorization
+
+LEVELS = (2, 3, 2)
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 400)
+    chances = [rng.dirichlet(np.ones(size), 2) for size in LEVELS]
+    return np.array([[rng.choice(len(p[g]), p=p[g]) for p in chances] for g in group], dtype=float)
+
+
+@pytest.mark.parametrize("is_blocks", [False, True])
+def test_both_statistics_by_a_sum_over_all_patterns(rows, is_blocks) -> None:
+    """Of a model with the classes' tables written out, pattern by pattern."""
+    component = Categorical(LEVELS)
+    if is_blocks:
+        component = Blocks((Bernoulli(), 1), (Categorical((3, 2)), 2))
+    result = fit(Mixture(2, component, 3), rows, EM(), num_restarts=2)
+    found = table_fit(result, rows)
+    patterns = np.array(list(itertools.product(*map(range, LEVELS))), dtype=float)
+    chances = result.log_likelihood_rows(patterns).double().exp().numpy()
+    assert chances.sum() == pytest.approx(1.0)
+    counts = np.array([(rows == pattern).all(1).sum() for pattern in patterns])
+    expected = len(rows) * chances
+    g2 = 2 * sum(n * math.log(n / m) for n, m in zip(counts, expected, strict=True) if n)
+    assert found.g2 == pytest.approx(g2)
+    assert found.x2 == pytest.approx(((counts - expected) ** 2 / expected).sum())
+    assert found.num_patterns == 12
+    assert found.num_seen == (counts > 0).sum()
+    assert found.degrees == 12 - 1 - result.num_parameters == 2
+    assert found.p_value == pytest.approx(math.exp(-found.g2 / 2))  # of 2 degrees of freedom
+
+
+def test_few_rows_have_no_p_value(rows) -> None:
+    result = fit(Mixture(2, Categorical(LEVELS), 3), rows[:30], EM(), num_restarts=2)
+    assert math.isnan(table_fit(result, rows[:30]).p_value)
+
+
+def test_what_has_no_table_is_refused(rows) -> None:
+    gaps = rows.copy()
+    gaps[3, 1] = np.nan
+    result = fit(Mixture(2, Categorical(LEVELS), 3), gaps, EM(), num_restarts=2)
+    with pytest.raises(ValueError, match="table_fit: complete rows were expected"):
+        table_fit(result, gaps)
+    normal = fit(Mixture(2, Normal(), 3), rows + np.random.default_rng(1).normal(size=rows.shape))
+    with pytest.raises(ValueError, match="yes-no or of categories were expected, got Normal"):
+        table_fit(normal, rows)
+
+
+def test_signatures_are_matched_by_name_of_the_column() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.full(6, 0.5), 2)
+    names = [f"type {j}" for j in range(6)]
+    data = pd.DataFrame(rng.poisson(rng.gamma(1, 300, (40, 2)) @ true), columns=names)
+    result = fit(PoissonFactorization(6, 2), data, seed=0)
+    reference = pd.DataFrame(
+        np.vstack([true, np.full(6, 1 / 6)]).T, index=names, columns=["S1", "S2", "flat"]
+    ).iloc[::-1]
+    found = match_signatures(result, reference)
+    own = result.params["signatures"].numpy()
+    for k in range(2):
+        cosines = {
+            name: own[k]
+            @ reference.loc[names, name]
+            / np.linalg.norm(own[k])
+            / np.linalg.norm(reference[name])
+            for name in reference
+        }
+        best = max(cosines, key=cosines.__getitem__)
+        assert found.loc[found.index[k], "match_1"] == best
+        assert found.loc[found.index[k], "cosine_1"] == pytest.approx(cosines[best])
+    assert set(found["match_1"]) == {"S1", "S2"}
+    with pytest.raises(ValueError, match="'type 5' is missing"):
+        match_signatures(result, reference.drop(index="type 5"))
+    with pytest.raises(ValueError, match="finite entries of at least 0"):
+        match_signatures(result, reference - 1)
