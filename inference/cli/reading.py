@@ -147,16 +147,14 @@ def choose_columns(call: Call) -> None:
         call.columns = names if call.columns else [name for name in names if name not in apart]
 
 
-def read_csv(path: Path, dtype: Any = None, separator: str = ",") -> pd.DataFrame:
-    """Read a csv file whose columns may hold texts, as pandas reads it."""
+def read_csv(path: Path, separator: str) -> pd.DataFrame:
+    """Read a text file as it stands, every entry a text."""
     import pandas as pd
 
     from ppl_models.data.files import own_texts
 
     try:
-        return own_texts(
-            pd.read_csv(path, dtype=dtype, sep=separator, keep_default_na=dtype is not str)
-        )
+        return own_texts(pd.read_csv(path, dtype=str, sep=separator, keep_default_na=False))
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: a csv file was expected ({error})") from error
 

@@ -90,8 +90,15 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
 
     Columns without names are taken by place; sequences with places and codes as the fit read them.
     """
+    levels = column_levels(fit.structure, fit.item_names)
+    # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
+    texts = [name for name, own in levels.items() if not all(_is_whole(level) for level in own)]
     if fit.structure.row_columns:
-        frame = read_csv(Path(data))
+        places = read_as.get("columns", {})
+        known = {*fit.item_names, *fit.structure.row_columns, *places.values()}
+        labels = [places.get("sequence", "sequence"), "sequence", *texts]
+        found = [name for name in columns_of(data) if name in known]
+        frame = read_mixed(data, found or None, labels)
         for place, column in read_as.get("columns", {}).items():
             if column not in frame and place not in frame:
                 raise ValueError(
@@ -112,16 +119,22 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")
     if has_names and not are_numbers:
-        levels = column_levels(
-            fit.structure, fit.item_names
-        )  # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
         _refuse_transposed(data, named)
-        return read_mixed(
-            data,
-            named,
-            [name for name, own in levels.items() if not all(_is_whole(level) for level in own)],
-        )
+        return read_mixed(_answered(data, named), named, texts)
     return _by_place(data, read_frame(data), named)
+
+
+def _answered(data: str, named: list[str]) -> Call | str:
+    """Source of the rows; of a file whose lines are answers to the items of the fit, that way."""
+    from ppl_models.data.files import long_columns
+
+    if set(named) & set(columns_of(data)):
+        return data
+    found = long_columns(data)
+    if found is None:
+        return data
+    typer.echo(f"Each line of the file is taken for one answer: {', '.join(found)}.")
+    return Call(data=data, long=found)
 
 
 def _refuse_transposed(data: str, named: list[str]) -> None:
@@ -158,7 +171,7 @@ def _kept(data: str, keep: str) -> pd.DataFrame:
     ending = Path(data).suffix.lower()
     if ending not in TEXT:
         raise ValueError(f"--keep: columns can be copied from csv and tsv files, got {data}")
-    names, table = names_of(keep, "--keep"), read_csv(Path(data), str, TEXT[ending])
+    names, table = names_of(keep, "--keep"), read_csv(Path(data), TEXT[ending])
     missing = [name for name in names if name not in table]
     if missing:
         raise ValueError(

@@ -167,9 +167,14 @@ def check_texts(column: Any, where: str) -> None:
     Raises:
         ValueError: naming the column as ``where`` does, an entry, and what to do.
     """
-    misread = (
-        "" if hasattr(column.dtype, "categories") else misread_numbers(column.dropna().unique())
-    )
+    try:
+        texts = () if hasattr(column.dtype, "categories") else column.dropna().unique()
+    except TypeError as error:
+        entry = column.dropna().iloc[0]
+        raise ValueError(
+            f"{where} holds entries such as {entry!r}: a number or a text in each was expected"
+        ) from error
+    misread = misread_numbers(texts)
     if misread:
         raise ValueError(
             f"{where} holds {misread}; where they name categories, say that the column is "

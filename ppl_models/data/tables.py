@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -156,6 +157,11 @@ def as_floats(data: Any, where: str = "data") -> np.ndarray:
         raise ValueError(
             f"{where}: a dense table was expected, got {kind_of(data)}: give its toarray();"
             " PoissonFactorization takes sparse counts"
+        )
+    if isinstance(data, str | os.PathLike):
+        raise ValueError(
+            f"{where}: a table was expected, got {str(data)!r}: read the file first, as by"
+            " ppl_models.data.files.read_frame"
         )
     try:
         array = np.asarray(data)

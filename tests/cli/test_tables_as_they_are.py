@@ -115,3 +115,36 @@ def test_mistakes_are_said_in_one_line(tmp_path: Path, options: tuple, words: st
     assert said.exit_code == 2
     assert words in said.stderr
     assert len(said.stderr.splitlines()) == 1
+
+
+def test_new_rows_come_in_any_format(tmp_path: Path) -> None:
+    """Failed before: steps were read from csv files alone, and answers a line from none."""
+    rng = np.random.default_rng(0)
+    state = np.repeat([0, 1, 0], 20)
+    steps = pd.DataFrame({"who": "a", "step": range(60), "v": rng.normal(4 * state)})
+    steps.to_csv(tmp_path / "steps.tsv", sep="\t", index=False)
+    steps.to_csv(tmp_path / "steps.txt", sep=";", index=False)
+    steps.to_parquet(tmp_path / "steps.parquet", index=False)
+    place = ("--sequence", "who", "--time", "step", "--restarts", 1, "--no-progress")
+    out = tmp_path / "out"
+    said = run("fit", "hmm", tmp_path / "steps.tsv", "--states", 2, *place, "--out", out)
+    assert said.exit_code == 0, said.output
+    own = pd.read_csv(out / "posterior.csv")
+    for ending in ("tsv", "txt", "parquet"):
+        answers = tmp_path / f"{ending}.csv"
+        said = run("predict", out, tmp_path / f"steps.{ending}", "--out", answers)
+        assert said.exit_code == 0, said.output
+        pd.testing.assert_frame_equal(pd.read_csv(answers), own)
+
+
+def test_new_answers_come_a_line_each(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    answers = pd.DataFrame(rng.integers(0, 2, (40, 4)), NAMES[:40], [f"q{j}" for j in range(4)])
+    lines = answers.rename_axis("who").reset_index().melt("who", None, "item", "right")
+    lines.to_csv(tmp_path / "long.csv", index=False)
+    options = ("--components", 1, "--restarts", 1, "--no-progress", "--out", tmp_path / "out")
+    assert run("fit", "mixture", tmp_path / "long.csv", *options).exit_code == 0
+    said = run("predict", tmp_path / "out", tmp_path / "long.csv", "--out", tmp_path / "rows.csv")
+    assert said.exit_code == 0, said.output
+    own = pd.read_csv(tmp_path / "out" / "posterior.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "rows.csv"), own)

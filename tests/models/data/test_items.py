@@ -256,3 +256,10 @@ def test_names_of_rows_that_repeat_are_named() -> None:
     texts = [f"p{i}" for i in range(39)] + ["p3"]
     with pytest.raises(ValueError, match="39 different texts, .* and 'p3' more than once"):
         items_of(pd.DataFrame({"name": texts, "x": np.zeros(40)}))
+
+
+def test_lists_and_names_of_files_are_no_tables() -> None:
+    with pytest.raises(ValueError, match="column 'x' holds entries such as .1, 2.: a number or"):
+        items_of(pd.DataFrame({"x": [[1, 2]] * 4}))
+    with pytest.raises(ValueError, match="a table was expected, got 'answers.csv': read the file"):
+        items_of("answers.csv")
