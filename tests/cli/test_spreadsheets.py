@@ -91,7 +91,7 @@ def test_readers_of_tables_know_the_texts_again(tmp_path: Path) -> None:
     write_csv(table, tmp_path / "table.csv")
     assert entries(tmp_path / "table.csv")[0] == ["'=a", "'-e"]
     assert {
-        name: list(own) for name, own in read_csv(tmp_path / "table.csv").items()
+        name: list(own) for name, own in read_csv(tmp_path / "table.csv", ",").items()
     } == table.to_dict("list")
     assert read_texts(tmp_path / "table.csv") == table.to_dict("list")
 
