@@ -44,7 +44,7 @@ BAD_DATA = {
     "complex": (Bernoulli(), ANSWERS + 1j, "complex128"),
     "no rows": (Bernoulli(), ANSWERS[:0], "at least one row"),
     "strings": (Bernoulli(), strings(), r"column 'c'.*'yes'"),
-    "text": (Bernoulli(), "table.csv", "data: numbers were expected, got.*'table.csv'"),
+    "text": (Bernoulli(), "table.csv", "data: a table was expected, got.*'table.csv'"),
     "dates": (
         Bernoulli(),
         pd.DataFrame(ANSWERS).rename(columns=str).assign(**{"5": pd.Timestamp("2020-01-01")}),
