@@ -33,7 +33,7 @@ NESTED = ("model", "method")  # parameters that are records with parameters of t
 
 
 def _has_classes(estimator: ZooEstimator) -> bool:
-    """Whether there are discrete latents to predict; True before a fit, which tells."""
+    """Test for discrete latents to predict; True before a fit, which decides it."""
     if not hasattr(estimator, "fit_"):
         return True
     return bool(estimator.fit_.latents or estimator.fit_.decode_latents(estimator._first_row))

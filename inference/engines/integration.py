@@ -177,7 +177,7 @@ def _ruled(problem: Problem, rule: Quadrature) -> Problem:
 
 
 def _errors(problem: Problem, finer: Quadrature, params: Params) -> tuple[float, float]:
-    """How far estimates are from those of finer nodes: in standard errors, and in nats."""
+    """Distance of estimates from those of finer nodes, in standard errors, and in nats."""
     params = {name: value.double() for name, value in params.items()}
     ours, theirs = (
         next(data_chunks(model, problem.data))

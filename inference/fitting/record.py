@@ -229,7 +229,7 @@ class FitRecord:
 
     @property
     def quadrature(self) -> Quadrature | None:
-        """How continuous latents of the rows were integrated; None where there were none."""
+        """Quadrature rule of continuous latents of the rows; None where there were none."""
         return quadrature_of(self.model)
 
     @functools.cached_property

@@ -3,7 +3,7 @@ r"""Signatures held against a reference set: the most alike by their cosines.
 .. math:: \cos(s_k, r_m) = \frac{s_k^\top r_m}{\lVert s_k \rVert \, \lVert r_m \rVert}
 
 Source: L. B. Alexandrov et al. (2020), doi:10.1038/s41586-020-1943-3 (COSMIC's signatures of
-mutations, which are told apart by it).
+mutations, which are distinguished by it).
 """
 
 from __future__ import annotations

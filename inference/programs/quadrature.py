@@ -49,7 +49,7 @@ MOST_MOVES, SETTLED = 20, 1e-3  # of centres; the last one, in posterior standar
 
 @dataclass(frozen=True, eq=False)
 class Quadrature:
-    """How the continuous latents of rows are integrated, and how exact that is.
+    """Quadrature rule for the continuous latents of rows, and its errors.
 
     Args:
         dims: of each of them, by site.

@@ -33,7 +33,7 @@ Terms = OrderedDict[frozenset[str], list[Tensor]]  # by plate symbols, packed
 
 @dataclass(frozen=True)
 class SumPlan:
-    """What the sums over latents cost.
+    """Cost of the sums over latents.
 
     Args:
         unrolled: plates whose entries are latents of their own.
@@ -80,7 +80,7 @@ class SumPlan:
 
 @dataclass
 class Unrolled:
-    """Latents and factors of plates whose entries are told apart.
+    """Latents and factors of plates, one for each entry of the plate.
 
     Args:
         plates: their symbols; sizes: of all symbols.
