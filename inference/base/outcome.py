@@ -23,7 +23,7 @@ class PenaltyChoice:
         penalty: (C,), the index of the penalty of each refit; several starts under one penalty are
             several refits.
         num_edges: (C,), loadings on its graph.
-        log_likelihood: (C,), or the lower bound that stands in its place.
+        log_likelihood: (C,), an estimate where latents are too many to sum over.
         ebic: (C,), smaller is better.
         best: index of the refit that the fit is of.
     """

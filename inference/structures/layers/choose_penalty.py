@@ -147,7 +147,10 @@ class ChoosePenalty:
                 plain, models, start, progress, files
             )
             scores = torch.tensor(
-                [self._score(plain, c.model, _only(c.outcome), _value(c.outcome)) for c in found],
+                [
+                    self._score(plain, c.model, _only(c.outcome), c.outcome.log_likelihood)
+                    for c in found
+                ],
                 dtype=torch.float64,
             )
             best = int(torch.where(scores.isnan(), torch.inf, scores).argmin())
@@ -174,7 +177,7 @@ class ChoosePenalty:
             penalties=tuple(penalties),
             penalty=torch.tensor([candidate.penalty for candidate in found]),
             num_edges=torch.tensor(edges),
-            log_likelihood=torch.cat([_value(candidate.outcome) for candidate in found]),
+            log_likelihood=torch.cat([candidate.outcome.log_likelihood for candidate in found]),
             ebic=scores,
             best=best,
         )
@@ -312,12 +315,6 @@ def _only(outcome: Outcome) -> Params:
     return {name: value[0] for name, value in outcome.params.items()}
 
 
-def _value(outcome: Outcome) -> torch.Tensor:
-    """Log-likelihood, (1,), or the bound that stands in its place."""
-    known = outcome.log_likelihood
-    return outcome.elbo if outcome.elbo is not None and bool(known.isnan().any()) else known
-
-
 def _of(problem: Problem, model: Callable[..., Any]) -> Problem:
     """Problem of the same data under another setting of the model."""
     return replace(problem, model=model, structure=type(problem.structure)(model))
@@ -347,7 +344,7 @@ def extended_bic(
     r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034).
 
     Args:
-        value: the log-likelihood, or the bound that stands in its place.
+        value: the log-likelihood, an estimate where latents are too many to sum over.
         price: what BIC charges for the parameters, :math:`\nu \log N` where each is charged for all
             N rows.
         num_free: :math:`\nu`, parameters that are not zero; num_possible: P, those that could be.
