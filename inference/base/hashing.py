@@ -247,9 +247,11 @@ class _Digest:
             and kind.__reduce__ is object.__reduce__
             and _holds(kind)
         ):
+            later = _added_later(value)
             for name, part in _attributes(value):
-                self.word(name)
-                self.add(part, f"{where}.{name}")
+                if name not in later:
+                    self.word(name)
+                    self.add(part, f"{where}.{name}")
             return
         try:
             reduced = value.__reduce_ex__(4)
@@ -407,6 +409,17 @@ def _all_names(code: types.CodeType) -> Iterator[str]:
 def _holds(kind: type) -> bool:
     """Tell whether objects of a class keep their contents in attributes that Python shows."""
     return kind.__dictoffset__ != 0 or any("__slots__" in base.__dict__ for base in kind.__mro__)
+
+
+def _added_later(value: Any) -> set[str]:
+    """Fields at their default that a release added to a record, whose digest stays what it was."""
+    if not dataclasses.is_dataclass(value):
+        return set()
+    return {
+        field.name
+        for field in dataclasses.fields(value)
+        if "since" in field.metadata and getattr(value, field.name) == field.default
+    }
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

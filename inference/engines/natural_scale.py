@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from inference.programs.program import Params
+from ppl_models.parts.covariances import InFamily
 from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.monotone import Rising
 from ppl_models.parts.precisions import PositiveDefinite
@@ -253,6 +254,23 @@ class _LogCholesky(Coordinates):
         return torch.ones_like(z)
 
 
+@dataclass(frozen=True)
+class _Held(Coordinates):
+    """No coordinates: the value moves by M-steps alone."""
+
+    far: float = torch.inf
+    limit: float = torch.inf
+
+    def of(self, value: Tensor) -> Tensor:
+        return value.new_zeros(len(value), 0, dtype=torch.float64)
+
+    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+        return image
+
+    def weight(self, z: Tensor) -> Tensor:
+        return z
+
+
 def _unless_all_same(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
     """The image in restarts whose coordinates are all the same."""
     done = same.all(1)
@@ -267,6 +285,8 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
     if isinstance(support, constraints._GreaterThan | constraints._GreaterThanEq):
         low = torch.as_tensor(support.lower_bound)
         return _Logs(support, low, low, torch.full_like(low, torch.inf))
+    if isinstance(support, InFamily):  # whose axes may change places and signs
+        return _Held()
     if isinstance(support, PositiveDefinite):
         first, second = torch.tril_indices(support.size, support.size)
         return _LogCholesky(support, first * support.size + second, first == second)

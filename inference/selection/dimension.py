@@ -21,9 +21,11 @@ S.12).
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -154,7 +156,8 @@ class Study:
 
         Where starts are searched for (no engine and no number of starts is named), the search for a
         size begins at the fit of one component less (:mod:`inference.selection.growing`). A size
-        below a smaller one is fitted again from that one, and from more starts.
+        below a smaller one is fitted again from that one, and from more starts. Where a size does
+        not contain the one before, as ("VEV", 2) not ("EEE", 3), each is fitted by itself.
 
         Args:
             score: smaller is better, a value a fit that falls with its log-likelihood alone: then
@@ -162,13 +165,14 @@ class Study:
                 may be best. None to fit all sizes, each by a full search.
         """
         climb, total, before = self.climb, len(self.sizes), list(self.climb.fits)
+        is_rising = _rises(self.sizes)
         with RichProgress("select", total) if self.progress else NoProgress() as bar:
-            while (place := climb.place(total, score)) is not None:
-                shared = climb.search(place, is_full=score is None)
+            while (place := climb.place(total, score if is_rising else None)) is not None:
+                shared = climb.search(place, is_full=score is None or not is_rising)
                 climb.take_in(place, self.fitted(self.problems[place], self.data, shared))
                 done = len(climb.fits)
                 bar.update(done, objective=climb.fits[place].objective, active=total - done)
-        if climb.fits != before:
+        if is_rising and climb.fits != before:
             climb.fits, below = grow_again(self.sizes, climb.fits, self.data, self.seed)
             self.below[:] = [self.sizes[i] for i in below]
         return list(climb.fits)
@@ -605,7 +609,9 @@ def select_dimension(
         family: makes a model from an element of the grid, ``lambda k: DeepDiscreteEncoder(J, (k,
             2), ...)``; or a family of the zoo, called with the number of columns and the element.
         data: the rows.
-        grid: sizes to try: numbers, or tuples of layer sizes of which one entry varies.
+        grid: sizes to try: numbers, tuples of layer sizes, or tuples of any settings that
+            ``family`` takes, such as ("VEV", 2). Sizes that do not contain each other are fitted
+            each by itself, all of them.
         criterion: "rule", "spectral", "ebic", "bic", "aic", "lrt", "held_out" or "acdc", or a
             criterion with its settings. "lrt" fits both sizes of a step to up to 99 further data
             sets. None for "rule" where there is one, for factorizations of counts, mixtures, hidden
@@ -652,6 +658,17 @@ def select_dimension(
     has_plain_rule = len(sizes) > 1 and _counts_components(models, sizes, method)
     study = Study(sizes, models, problems, data, method, num_restarts, seed, progress)
     return _decide(named or NAMED["rule" if has_plain_rule else "ebic"], study)
+
+
+def _rises(sizes: Sequence[Any]) -> bool:
+    """Tell whether every size contains the one before: numbers, or tuples of them, that rise."""
+    rows = [size if isinstance(size, tuple) else (size,) for size in sizes]
+    if not all(isinstance(entry, numbers.Real) for row in rows for entry in row):
+        return False
+    return all(
+        len(row) == len(after) and all(x <= y for x, y in zip(row, after, strict=True))
+        for row, after in pairwise(rows)
+    )
 
 
 def _checked_once(models: Sequence[Any], data: Any, seed: int) -> tuple[Problem, ...]:

@@ -114,13 +114,18 @@ class MixtureComponents:
     def measured(self, rows: Tensor, weights: Tensor | None = None) -> Units | None:
         """Units measured from rows (N, J) with weights (N,).
 
-        None where units are given, or no item has any.
+        One width for all items where it matters to the component that they have the same, the
+        largest. None where units are given, or no item has any.
         """
         if self.units is not None or not any(self.scaled):
             return None
+        units = column_units(rows, weights)
+        if isinstance(self.component, RowDistribution) and self.component.has_one_unit:
+            widest = max(width for _, width in units)
+            units = tuple((centre, widest) for centre, _ in units)
         return tuple(
             unit if is_scaled else (0.0, 1.0)
-            for unit, is_scaled in zip(column_units(rows, weights), self.scaled, strict=True)
+            for unit, is_scaled in zip(units, self.scaled, strict=True)
         )
 
 

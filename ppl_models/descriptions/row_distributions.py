@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyro
 import pyro.distributions as dist
@@ -12,6 +12,13 @@ import torch
 from torch import Tensor
 
 from ppl_models.descriptions.row_normal import RowNormal
+from ppl_models.parts.covariances import (
+    FREE_OF_UNITS,
+    FULL,
+    CovarianceFamily,
+    FamilyPrecisions,
+    letters_of,
+)
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.precisions import Precision
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
@@ -60,6 +67,11 @@ class RowDistribution(ABC):
     @abstractmethod
     def site_dims(self) -> Dims:
         """Named dims of every parameter."""
+
+    @property
+    def has_one_unit(self) -> bool:
+        """Tell whether all columns are measured in one unit, which a change of some would alter."""
+        return False
 
     @abstractmethod
     def draw(
@@ -114,7 +126,7 @@ def _flat(name: str, num_components: int, ends: tuple[Tensor, Tensor]) -> Tensor
 
 @dataclass(frozen=True)
 class MultivariateNormal(RowDistribution):
-    r"""Normal components :math:`N(\mu_k, \Lambda_k^{-1})` with full covariances.
+    r"""Multivariate normal components :math:`N(\mu_k, \Lambda_k^{-1})`.
 
     Sites ``means`` (K, J), ``precisions`` (K, J, J).
 
@@ -126,20 +138,56 @@ class MultivariateNormal(RowDistribution):
     given those that are there (Ghahramani and Jordan 1994, Supervised learning from incomplete data
     via an EM approach).
 
+    Covariances are full, or of one of the families of Celeux and Govaert (1995,
+    doi:10.1016/0031-3203(94)00125-6),
+
+    .. math:: \Lambda_k^{-1} = v_k D_k \, \mathrm{diag}(a_k) D_k^\top, \qquad
+        \prod_j a_{kj} = 1,
+
+    with volume v, shape a and orientation D, an orthogonal matrix: three letters say of each
+    whether it is equal in all components (E), varies (V), or is that of the identity (I). The prior
+    is then :math:`\exp\{-\tfrac{1}{2} \epsilon \sum_k \mathrm{tr}(D \Lambda_k)\}`, flat in log
+    volumes, log shapes and angles otherwise. Families other than EEI, VEI, EVI, VVI, EEE, VEE, EVV
+    and VVV depend on the units of the columns: scale these first if they have no unit in common.
+
     Args:
         regularization: :math:`\epsilon`, in squared widths of the items.
+        covariance: "full", "tied" (one for all components), "diagonal", "spherical", or letters of
+            volume, shape and orientation: EII, VII, EEI, VEI, EVI, VVI, EEE, VEE, EVE, VVE, EEV,
+            VEV, EVV or VVV.
 
     Raises:
-        ValueError: if it is not positive.
+        ValueError: if the first is not positive, or for another covariance.
     """
 
+    covariance: str = field(default="full", metadata={"since": "0.2"})
+
     site_dims = Dims(means=("component", "item"), precisions=("component", "item", "item_2"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        letters_of("MultivariateNormal", self.covariance)
+
+    @property
+    def has_one_unit(self) -> bool:
+        return letters_of("MultivariateNormal", self.covariance) not in FREE_OF_UNITS
+
+    def family(self, num_components: int, num_items: int) -> CovarianceFamily | None:
+        """Family of the covariances, None for full ones."""
+        letters = letters_of("MultivariateNormal", self.covariance)
+        if letters == FULL:
+            return None
+        return CovarianceFamily(letters, num_components, num_items)
 
     def draw(
         self, num_components: int, ends: tuple[Tensor, Tensor], widths: Tensor
     ) -> dict[str, Tensor]:
         means = _flat("means", num_components, ends)
-        return {"means": means, "precisions": self._precisions(num_components, widths)}
+        family = self.family(num_components, len(widths))
+        if family is None:
+            return {"means": means, "precisions": self._precisions(num_components, widths)}
+        prior = FamilyPrecisions(family, self.regularization * widths.square())
+        return {"means": means, "precisions": pyro.sample("precisions", prior)}
 
     def given(self, picked: Mapping[str, Tensor]) -> dist.TorchDistribution:
         return RowNormal(picked["means"], precision_matrix=picked["precisions"])
@@ -231,7 +279,9 @@ def wider_distributions(
     """Candidate distributions that contain this one, the narrowest first."""
     if isinstance(component, RowDistribution):
         kinds = (MultivariateNormal, MultivariateT, SkewNormal)
-        return tuple(kind(component.regularization) for kind in kinds)
+        whole = tuple(kind(component.regularization) for kind in kinds)
+        is_full = not isinstance(component, MultivariateNormal) or component == whole[0]
+        return whole if is_full else (component, *whole)
     if type(component) is Normal:
         whole = (MultivariateT(), SkewNormal())
         return (component, *whole) if num_items == 1 else (component, MultivariateNormal(), *whole)

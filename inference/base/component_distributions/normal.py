@@ -33,12 +33,18 @@ from inference.base.component_distributions.base import (
     outer_products,
     whitened,
 )
+from inference.base.component_distributions.covariance_families import family_precisions
 from inference.base.degenerate import listed
 from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.row_distributions import LEAST_WIDTH, RowDistribution
+from ppl_models.descriptions.row_distributions import (
+    LEAST_WIDTH,
+    MultivariateNormal,
+    RowDistribution,
+)
 from ppl_models.descriptions.row_normal import RowNormal, patterns_of
+from ppl_models.parts.covariances import CovarianceFamily
 
 TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it
 MOST_BY_CHANCE = 3.0  # gain of a thin slab of rows that chance explains, in p log N nats
@@ -246,6 +252,17 @@ class NormalDistribution(WholeRowDistribution):
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
 
+    @cached_property
+    def _family(self) -> CovarianceFamily | None:
+        """Family of the covariances, None for full ones."""
+        assert isinstance(self.about.component, MultivariateNormal)
+        return self.about.component.family(self.about.num_components, self.about.num_items)
+
+    def num_free(self, params: Params) -> int:
+        if self._family is None:
+            return super().num_free(params)
+        return params["means"].numel() + self._family.num_free
+
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows with missing entries at their column's mean, and the mask of entries."""
         missing = data.isnan()
@@ -321,8 +338,10 @@ class NormalDistribution(WholeRowDistribution):
             )
         return out
 
-    def normal_scales(self, params: Params) -> NormalScales:
+    def normal_scales(self, params: Params) -> NormalScales | None:
         """Variances of the columns, and those left by regressing each column on the others."""
+        if self._family is not None:
+            return None
         k, j = params["means"].shape
         number = torch.arange(k * j).reshape(k, j)
         precisions = torch.full((k, j, j), -1).diagonal_scatter(k * j + number, dim1=-2, dim2=-1)
@@ -346,7 +365,13 @@ class NormalDistribution(WholeRowDistribution):
         scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(
             -1
         ) * centred.unsqueeze(-2)
-        precisions = posterior_precisions(scatter, number, self.ridge(scatter))
+        family, ridge = self._family, self.ridge(scatter)
+        if family is not None:
+            scatter, rows = scatter + torch.diag(ridge), number.squeeze(-1)
+            before = params["precisions"]
+            precisions = family_precisions(family, scatter, rows, before, empty.squeeze(-1))
+            return {"means": means, "precisions": precisions}
+        precisions = posterior_precisions(scatter, number, ridge)
         return {
             "means": means,
             "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
