@@ -12,7 +12,9 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -29,11 +31,12 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
+from inference.programs.global_state import threads_for
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
 from inference.programs.quadrature import quadrature_of
 from inference.programs.sites import MAX_SUMMED, is_large
-from ppl_models.data.tables import checks_data, first_row, first_tensor
+from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.repr import shows_briefly
@@ -466,6 +469,24 @@ class Problem:
         if self.rows is not None:
             return self.rows.num_rows
         return len(first_tensor(self.data)) if checks_data(self.model) else self.program().num_rows
+
+    @property
+    def numbers(self) -> float:
+        """Entries of the data in memory times values of the latents: what a step works through."""
+        counts: list[int] = []
+        map_tensors(lambda part: counts.append(math.prod(part.shape)), self.data)
+        sites = self.program_of_one_row().sites
+        held = sum(math.prod(site.shape) for site in sites if site.kind == "observed")
+        values = sum(site.num_values or 1 for site in sites if site.kind == "latent")
+        return float(max(sum(counts), held)) * max(1, min(values, 2**16))
+
+    def threads(self, num_sets: int = 1) -> AbstractContextManager[None]:
+        """Threads of torch that the work wants: one where rows are few, else those of the caller.
+
+        Args:
+            num_sets: data sets of this size worked through together.
+        """
+        return nullcontext() if self.rows is not None else threads_for(self.numbers * num_sets)
 
     def summed(self, of_rows: Callable[[Any, Tensor | None], S]) -> S:
         """Sum a function of rows and weights (a tensor, dict or record) over all rows."""

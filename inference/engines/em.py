@@ -658,11 +658,12 @@ def fit_sets(problem: Problem, method: EM, sets: Tensor, start: Params) -> Outco
         for name, value in start.items()
     }
     owner = torch.arange(len(sets), device=sets.device, dtype=sets.dtype)
-    outcome = method.climb(
-        steps,
-        every | {SET: owner.repeat_interleave(num // len(sets))},
-        True,
-        NoProgress(),
-        supports=problem.supports,
-    ).outcome()
+    with problem.threads(num):
+        outcome = method.climb(
+            steps,
+            every | {SET: owner.repeat_interleave(num // len(sets))},
+            True,
+            NoProgress(),
+            supports=problem.supports,
+        ).outcome()
     return replace(outcome, params=without_set(outcome.params))

@@ -41,7 +41,6 @@ from inference.base.structure import Problem
 from inference.engines.em import DROPPED, EM, RUNNING, SET_ASIDE, EMState
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from ppl_models.data.tables import first_tensor
 
 OVERHEAD = (
     1e5  # numbers that could be worked through in the time that an iteration takes on no data
@@ -401,13 +400,6 @@ class _Run:
     done_before: int = 0
     drawn: dict[int, Params] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        sites = self.problem.program().sites
-        values = sum(site.num_values or 1 for site in sites if site.kind == "latent")
-        self.size = float(sum(part.numel() for part in _tensors(self.problem.data))) * max(
-            1, min(values, 2**16)
-        )
-
     def starts(self, batch: int) -> Params:
         """The starts of a batch; the last that were drawn are kept."""
         if batch not in self.drawn:
@@ -553,7 +545,7 @@ class _Run:
     def work(self, outcome: Outcome) -> float:
         """Numbers worked through."""
         return (
-            float(outcome.num_iterations.sum()) * self.size
+            float(outcome.num_iterations.sum()) * self.problem.numbers
             + float(outcome.num_iterations.max()) * OVERHEAD
         )
 
@@ -573,11 +565,6 @@ class _Run:
             if self.checkpoint is None
             else self.checkpoint.with_name(f"{self.checkpoint.name}.{name}")
         )
-
-
-def _tensors(data: Any) -> list[Tensor]:
-    parts = list(data.values()) if isinstance(data, dict) else [first_tensor(data)]
-    return [part for part in parts if isinstance(part, Tensor)]
 
 
 @dataclass(frozen=True)

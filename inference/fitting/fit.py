@@ -378,7 +378,7 @@ def fit_problem(
             else NoProgress()
         )
         try:
-            with bar, isolated(seed):
+            with bar, isolated(seed), problem.threads():
                 if search is None:
                     start = _start(problem, standard, init, num_restarts or 1)
                     state = (
@@ -496,7 +496,7 @@ def fit_from(
     began = time.monotonic()
     problem = problem_of(model, data, seed)
     standard = _standard(problem, method)
-    with NoProgress() as bar, isolated(seed):
+    with NoProgress() as bar, isolated(seed), problem.threads():
         start = starts(problem)
         outcome = (
             method.run(problem, start, bar, None)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from inference.base.optima import SAME_VALUE
 from inference.base.outcome import PenaltyChoice
 from inference.base.structure import Structure
+from inference.programs.global_state import threads_for
 from inference.programs.program import Params
 from inference.programs.quadrature import Quadrature, quadrature_of
 from inference.structures.registry import structure_of
@@ -290,6 +292,14 @@ class FitRecord:
                 f"{caller}: not worked out for weighted rows; where weights are counts, fit"
                 " repeated rows (data.loc[data.index.repeat(weights)]) without weights"
             )
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Threads of torch that questions about the rows want: one where rows are few."""
+        sizes = [
+            max(2, values) ** min(count, 16) for count, values in (self.latents or {}).values()
+        ]
+        rows = max(self.num_rows, self.num_observations or 0.0)
+        return threads_for(rows * max(1, len(self.item_names)) * max(1, sum(sizes)))
 
     @property
     def likelihood_name(self) -> str:

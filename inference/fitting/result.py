@@ -177,7 +177,8 @@ class Fit(FitRecord):
             Name: estimate, dtype: float64
         """
         data = in_blocks(self.model, data)
-        return drawing.ask("estimates", "summary_of", self, data, level, names, always)
+        with self.threads():
+            return drawing.ask("estimates", "summary_of", self, data, level, names, always)
 
     def plot(self, data: Any = None, names: Names | None = None) -> Figure:
         """Plot the fit as one figure; see :func:`inference.plots.overview.plot_fit`.
@@ -226,9 +227,10 @@ class Fit(FitRecord):
             'page.html'
         """
         rows = in_blocks(self.model, data)
-        written: Path = drawing.ask(
-            "report", "write_report", self, rows, path, image_shape, names=names
-        )
+        with self.threads():
+            written: Path = drawing.ask(
+                "report", "write_report", self, rows, path, image_shape, names=names
+            )
         return written
 
     @property

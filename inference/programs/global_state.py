@@ -22,6 +22,8 @@ import torch
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch.distributions import constraints, transform_to
 
+ONE_THREAD = 1e5  # numbers worked through at a time, up to which a second thread gains nothing
+
 
 class _Turn:
     """Lock that a forked process begins with free."""
@@ -86,18 +88,38 @@ def reproducible(seed: int, dtype: torch.dtype) -> Iterator[None]:
         seed: below 2 ** 32.
         dtype: of numbers without a dtype of their own.
     """
-    with isolated(seed), in_dtype(dtype):
-        threads, plain = torch.get_num_threads(), random.getstate()
+    with isolated(seed), in_dtype(dtype), threads_for(0):
+        plain = random.getstate()
         arrays = np.random.get_state()  # noqa: NPY002 (a user's own code may draw from it)
-        torch.set_num_threads(1)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
             random.setstate(plain)
             np.random.set_state(arrays)  # noqa: NPY002
+
+
+@contextmanager
+def threads_for(numbers: float) -> Iterator[None]:
+    """Run small work on one thread of torch; restore the caller's number of threads.
+
+    Two threads that wait for each other at every operation gain nothing where operations are short,
+    and on busy cores each of them waits for the other's turn (``benchmarks/threads.py``).
+
+    Args:
+        numbers: worked through at a time, such as entries of the data times latent classes.
+    """
+    threads = torch.get_num_threads()
+    if numbers > ONE_THREAD or threads == 1:
+        yield
+        return
+    with _TURN.lock:
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 @contextmanager

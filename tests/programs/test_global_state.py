@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from inference.base import Problem
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.programs import Program
-from inference.programs.global_state import isolated, listening, quiet
+from inference.programs.global_state import ONE_THREAD, isolated, listening, quiet, threads_for
 from inference.programs.program import Params
 from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
 
@@ -205,3 +205,63 @@ def test_the_callers_store_and_random_state_are_left_alone() -> None:
         fit(MODEL, rows(0), EM(max_iterations=200))
         assert list(pyro.get_param_store().keys()) == ["mine"]
         torch.testing.assert_close(torch.get_rng_state(), state, rtol=0, atol=0)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def threads_in_fit(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> int:
+    """Threads of torch while EM runs."""
+    seen: list[int] = []
+    plain = EM.run
+
+    def run(self: EM, *args: Any, **settings: Any) -> Outcome:
+        seen.append(torch.get_num_threads())
+        if fails:
+            raise RuntimeError("no answer")
+        return plain(self, *args, **settings)
+
+    monkeypatch.setattr(EM, "run", run)
+    fit(MODEL, x, EM(max_iterations=2))
+    return seen[0]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.filterwarnings("ignore::inference.base.outcome.ConvergenceWarning")
+def test_few_rows_are_fitted_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert threads_in_fit(rows(0), monkeypatch) == 1
+    assert torch.get_num_threads() == 2
+    many = rows(0).repeat(int(ONE_THREAD / 4 / 60) + 1, 1)
+    assert threads_in_fit(many, monkeypatch) == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_come_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="no answer"):
+        threads_in_fit(rows(0), monkeypatch, fails=True)
+    assert torch.get_num_threads() == 2
+
+
+def test_one_thread_of_the_caller_stays_one() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threads_for(10 * ONE_THREAD):
+        assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_pages_of_few_rows_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fit(MODEL, rows(0), EM())
+    seen = []
+    monkeypatch.setattr(
+        "inference.base.drawing.ask", lambda *_, **__: seen.append(torch.get_num_threads())
+    )
+    result.summary(rows(0))
+    assert seen == [1]
+    assert torch.get_num_threads() == 2
