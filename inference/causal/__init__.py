@@ -9,8 +9,8 @@ from inference.causal.graphs import (
     cpdag_of as cpdag_of,
     dag_of_edges as dag_of_edges,
 )
+from inference.causal.knowledge import BackgroundKnowledge as BackgroundKnowledge
 from inference.causal.of_fit import (
-    AttributeReport as AttributeReport,
     discover_attributes as discover_attributes,
 )
 from inference.causal.pc import pc as pc

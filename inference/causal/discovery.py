@@ -27,7 +27,14 @@ from inference.causal.independence import (
     TripleStrength,
     strengths,
 )
-from inference.causal.pdags import Pdag, extension_of, meek_closure, parents_reversed
+from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
+from inference.causal.pdags import (
+    Pdag,
+    extension_of,
+    matrix_of_columns,
+    meek_closure,
+    parents_reversed,
+)
 from inference.causal.scores import Found, Score, Search, SetScores, score_rule
 from inference.causal.tables import Marginals, as_table, check_rows
 from ppl_models.parts.repr import shows_briefly
@@ -286,6 +293,7 @@ def discover(
     draw_rows: float | None = None,
     level: float = 0.05,
     confidence: float = 0.95,
+    knowledge: BackgroundKnowledge | None = None,
     names: Sequence[str] | None = None,
 ) -> CausalReport:
     """The graph of causes that a table of profile probabilities speaks for.
@@ -309,27 +317,38 @@ def discover(
             ``num_rows`` if None.
         level: of the tests that call a dependence near zero.
         confidence: of intervals.
+        knowledge: required and forbidden edges, and tiers: the search and the probabilities keep to
+            them, and what they say is not left open.
         names: of the attributes.
 
     Raises:
         ValueError: for what is no table, a number of rows below 1, a level or confidence outside
-            (0, 1), draws of another number of attributes.
+            (0, 1), draws of another number of attributes, background knowledge that contradicts
+            itself.
     """
     owner = "discover"
     checked, rows = as_table(owner, table), check_rows(owner, num_rows)
     num_attributes = len(checked).bit_length() - 1
     labels = as_names(owner, names, num_attributes)
+    known = constraints_of(owner, knowledge, labels)
     for name, value in (("level", level), ("confidence", confidence)):
         check_number(owner, name, value, "lie in (0, 1)", above=0, below=1)
     rule, way = score_rule(owner, score), search_way(owner, search, num_attributes)
     probabilities = None
     if draws is not None:
         probabilities = edge_probabilities(
-            draws, rows if draw_rows is None else draw_rows, score=rule, search=search, names=labels
+            draws,
+            rows if draw_rows is None else draw_rows,
+            score=rule,
+            search=search,
+            knowledge=knowledge,
+            names=labels,
         )
     elif num_attributes <= MOST_SAMPLED:
-        probabilities = edge_probabilities(checked[None], rows, score=rule, names=labels)
-    found = way.best(checked, rows, rule)
+        probabilities = edge_probabilities(
+            checked[None], rows, score=rule, knowledge=knowledge, names=labels
+        )
+    found = way.best(checked, rows, rule, known)
     searched = Cpdag(found.graph.matrix, labels)
     if (
         probabilities is not None
@@ -339,7 +358,7 @@ def discover(
         total = SetScores(checked, rows, rule).total(extension_of(drawn) or ())
         found = Found(drawn, total, (), False, False)
     edges, triples, missing = strengths(found.graph, Marginals(checked), rows, level, confidence)
-    open_arrows, open_edges = _open(found, edges, triples, probabilities, level)
+    open_arrows, open_edges = _open(found, edges, triples, probabilities, level, known)
     return CausalReport(
         Cpdag(found.graph.matrix, labels),
         found.score,
@@ -364,11 +383,12 @@ def _open(
     triples: Sequence[TripleStrength],
     probabilities: EdgeProbabilities | None,
     level: float,
+    known: Constraints,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Arrows whose direction is not firm, and edges that may not be there."""
     matrix = found.graph.matrix
     arrows, joined = matrix & ~matrix.T, matrix | matrix.T
-    firm = _firm_arrows(found.graph, triples)
+    firm = _firm_arrows(found.graph, triples, known)
     in_doubt = np.zeros_like(joined)
     for edge in edges:
         if edge.direct.p_value > level:
@@ -380,12 +400,14 @@ def _open(
     if probabilities is not None:
         in_doubt |= joined & (probabilities.adjacent < FIRM)
         firm &= probabilities.arrow >= FIRM
-    return arrows & ~firm, in_doubt
+    required = matrix_of_columns(known.required)
+    return arrows & ~firm & ~required, in_doubt & ~(required | required.T)
 
 
-def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength]) -> np.ndarray:
-    """Arrows by Meek's rules from what is clear about triples alone, bool (K, K)."""
-    parents = [0] * len(graph.parents)
+def _firm_arrows(graph: Pdag, triples: Sequence[TripleStrength], known: Constraints) -> np.ndarray:
+    """Arrows by Meek's rules from what is known or clear about triples, bool (K, K)."""
+    pointed = known.pointed(Pdag((0,) * len(graph.parents), tuple(graph.adjacent)))
+    parents = [0] * len(graph.parents) if pointed is None else list(pointed.parents)
     doubtful: dict[int, list[tuple[int, int]]] = {}
     for triple in triples:
         i, j, k = triple.triple

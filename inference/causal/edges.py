@@ -36,6 +36,7 @@ from inference.base.drawing import draw
 from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
 from inference.causal.graphs import Cpdag, as_names
+from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
 from inference.causal.pdags import Pdag, class_of, extension_of, members
 from inference.causal.scores import Score, Search, all_set_scores, score_rule
 from inference.causal.tables import as_tables, check_rows
@@ -122,26 +123,50 @@ def all_classes(num_attributes: int) -> Classes:
     return found
 
 
+def classes_within(known: Constraints) -> tuple[np.ndarray, np.ndarray]:
+    """Classes with a DAG that agrees: one such DAG of each, and the graph of all of them.
+
+    Args:
+        known: of at most five attributes.
+
+    Returns:
+        Sets of parents, (number of classes, K), and matrices, bool (number of classes, K, K).
+    """
+    num_attributes = len(known.required)
+    parents, classes = all_dags(num_attributes), all_classes(num_attributes)
+    if not known:
+        return classes.member, classes.matrices
+    agree = np.all([known.parent_sets(k, parents[:, k]) for k in range(num_attributes)], 0)
+    kept, first, place = np.unique(classes.of_dag[agree], return_index=True, return_inverse=True)
+    arrows = parents[agree][:, None, :] >> np.arange(num_attributes)[:, None] & 1 == 1
+    matrices = np.zeros((len(kept), num_attributes, num_attributes), dtype=bool)
+    np.logical_or.at(matrices, place.reshape(-1), arrows)
+    return parents[agree][first], matrices
+
+
 def likely_classes(
-    sets: np.ndarray, rng: np.random.Generator
+    sets: np.ndarray, rng: np.random.Generator, known: Constraints | None = None
 ) -> tuple[dict[Pdag, tuple[int, ...]], float]:
     """Classes likely under several tables, each with a DAG, and the probability of new ones.
 
     Args:
         sets: F of every set of attributes (:mod:`inference.causal.scores`), (B, 2^K).
         rng: of the draws: at least 5,000, and ten for every table.
+        known: what every DAG agrees with.
 
     Returns:
-        CPDAG -> sets of parents; the share of draws whose class came only once (Good and Turing's
-        estimate for the distribution of the draws, which prefers graphs that agree with many
-        orders; under the scores alone it can be two or three times that).
+        CPDAG (MPDAG where something is known) -> sets of parents; the share of draws whose class
+        came only once (Good and Turing's estimate for the distribution of the draws, which prefers
+        graphs that agree with many orders; under the scores alone it can be two or three times
+        that).
     """
     num_attributes = sets.shape[1].bit_length() - 1
+    known = Constraints.none(num_attributes) if known is None else known
     each = max(DRAWS_EACH, -(-LEAST_DRAWS // len(sets)))
     counts: dict[tuple[int, ...], int] = {}
     step = max(1, CHUNK // (num_attributes * sets.shape[1]))
     for start in range(0, len(sets), step):
-        orders = _Orders(sets[start : start + step])
+        orders = _Orders(sets[start : start + step], known)
         for b in range(len(orders.reached)):
             for _ in range(each):
                 parents = orders.draw(b, rng)
@@ -149,7 +174,7 @@ def likely_classes(
     found: dict[Pdag, tuple[int, ...]] = {}
     times: dict[Pdag, int] = {}
     for parents, number in counts.items():
-        graph = class_of(parents)
+        graph = known.graph_of(parents)
         found.setdefault(graph, parents)
         times[graph] = times.get(graph, 0) + number
     return found, sum(number == 1 for number in times.values()) / sum(times.values())
@@ -158,13 +183,14 @@ def likely_classes(
 class _Orders:
     """The sums over orders for a batch of tables."""
 
-    def __init__(self, sets: np.ndarray) -> None:
+    def __init__(self, sets: np.ndarray, known: Constraints | None = None) -> None:
         size = sets.shape[1]
         self.num_attributes = size.bit_length() - 1
+        known = Constraints.none(self.num_attributes) if known is None else known
         places = np.arange(size)
         self.local, self.summed = [], []
         for i in range(self.num_attributes):
-            free = places >> i & 1 == 0
+            free = (places >> i & 1 == 0) & known.parent_sets(i, places)
             local = np.full(sets.shape, -np.inf)
             local[:, free] = sets[:, places[free] | 1 << i] - sets[:, free]
             summed = local.copy()
@@ -231,9 +257,9 @@ class EdgeProbabilities:
         arrow: that there is an arrow i -> j, the same in all DAGs of the class, (K, K).
         line: that they are joined by a line, (K, K), symmetric; ``adjacent = arrow + arrow.T +
             line``.
-        classes: the most probable CPDAGs with their probabilities, at most ten, the most probable
-            first; of several as probable the one whose edges and arrows are more probable one by
-            one.
+        classes: the most probable CPDAGs (MPDAGs where edges are known) with their probabilities,
+            at most ten, the most probable first; of several as probable the one whose edges and
+            arrows are more probable one by one.
         num_classes: how many have a probability of at least one in a thousand.
         num_tables: averaged over.
         averaged: whether graphs were summed over given each table; if not, only the best of each
@@ -328,6 +354,7 @@ def edge_probabilities(
     search: Search | None = None,
     average: bool | None = None,
     seed: Seed = 0,
+    knowledge: BackgroundKnowledge | None = None,
     names: Sequence[str] | None = None,
 ) -> EdgeProbabilities:
     """Probabilities of edges and directions over draws of a table.
@@ -345,17 +372,20 @@ def edge_probabilities(
         average: sum over graphs given each table (at most twelve attributes, from six on over those
             that draws find); if None, wherever that can be done.
         seed: of these draws.
+        knowledge: required and forbidden edges, and tiers: graphs that disagree have probability
+            zero, and those that agree the same probability beforehand.
         names: of the attributes.
 
     Raises:
-        ValueError: for what are no tables, a number of rows below 1, or averages over graphs of
-            more than twelve attributes.
+        ValueError: for what are no tables, a number of rows below 1, averages over graphs of more
+            than twelve attributes, or background knowledge that contradicts itself.
     """
     seed = as_seed("edge_probabilities", seed)
     owner = "edge_probabilities"
     checked, rows = as_tables(owner, tables), check_rows(owner, num_rows)
     num_attributes = checked.shape[1].bit_length() - 1
     labels = as_names(owner, names, num_attributes)
+    known = constraints_of(owner, knowledge, labels)
     if average is not None:
         check_flag(owner, "average", average)
     if average and num_attributes > MOST_SAMPLED:
@@ -367,18 +397,17 @@ def edge_probabilities(
     if averaged:
         sets = _set_scores(checked, rows, rule)
         if num_attributes <= MOST_ENUMERATED:
-            classes = all_classes(num_attributes)
-            member, matrices = classes.member, classes.matrices
+            member, matrices = classes_within(known)
         else:
-            likely, missed = likely_classes(sets, np.random.default_rng(seed))
+            likely, missed = likely_classes(sets, np.random.default_rng(seed), known)
             # the best is among them, whatever the draws say
-            for graph in way.best_of_each(checked, rows, rule):
+            for graph in way.best_of_each(checked, rows, rule, known):
                 likely.setdefault(graph, extension_of(graph) or ())
             member = np.array(list(likely.values()))
             matrices = np.stack([graph.matrix for graph in likely])
         shares = _class_shares(sets, member)
     else:
-        counts = Counter(way.best_of_each(checked, rows, rule))
+        counts = Counter(way.best_of_each(checked, rows, rule, known))
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
     turned = matrices.swapaxes(1, 2)

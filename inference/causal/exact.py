@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.causal.pdags import Pdag, class_of, members
+from inference.causal.knowledge import Constraints
+from inference.causal.pdags import Pdag, members
 from inference.causal.scores import Found, Score, all_set_scores, tie_tolerance
 from ppl_models.parts.validation import check_size, plain_fields
 
@@ -48,10 +49,16 @@ class ExactSearch:
         if self.max_parents is not None:
             check_size("ExactSearch", "max_parents", self.max_parents, least=0)
 
-    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
-        """Best class for one table (2^K,) that sums to one."""
-        programme = _Programme(table[None], num_rows, score, self.max_parents)
-        graph = class_of(programme.parents()[0])
+    def best(
+        self, table: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> Found:
+        """Best class for one table (2^K,) that sums to one, within what is known.
+
+        Raises:
+            ValueError: for an attribute with more required parents than ``max_parents``.
+        """
+        programme = _Programme(table[None], num_rows, score, self.max_parents, known)
+        graph = programme.known.graph_of(programme.parents()[0])
         total = float(programme.reached[0, -1])
         optimal = self.max_parents is None or self.max_parents >= programme.num_attributes - 1
         if programme.num_attributes > MOST_FOR_TIES:
@@ -61,18 +68,21 @@ class ExactSearch:
             graph, total, tuple(other for other in classes if other != graph), complete, optimal
         )
 
-    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+    def best_of_each(
+        self, tables: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> list[Pdag]:
         """Best class for each of several tables (B, 2^K)."""
         num_attributes = tables.shape[1].bit_length() - 1
         size = max(1, CELLS // (num_attributes * tables.shape[1]))
-        known: dict[tuple[int, ...], Pdag] = {}
+        graphs: dict[tuple[int, ...], Pdag] = {}
         found = []
         for start in range(0, len(tables), size):
             part = tables[start : start + size]
-            for parents in _Programme(part, num_rows, score, self.max_parents).parents():
-                if parents not in known:
-                    known[parents] = class_of(parents)
-                found.append(known[parents])
+            programme = _Programme(part, num_rows, score, self.max_parents, known)
+            for parents in programme.parents():
+                if parents not in graphs:
+                    graphs[parents] = programme.known.graph_of(parents)
+                found.append(graphs[parents])
         return found
 
 
@@ -80,9 +90,21 @@ class _Programme:
     """The two recursions for a batch of tables (B, 2^K)."""
 
     def __init__(
-        self, tables: np.ndarray, num_rows: float, score: Score, max_parents: int | None
+        self,
+        tables: np.ndarray,
+        num_rows: float,
+        score: Score,
+        max_parents: int | None,
+        known: Constraints | None,
     ) -> None:
         self.num_attributes = k = tables.shape[1].bit_length() - 1
+        self.known = Constraints.none(k) if known is None else known
+        needed = max(mask.bit_count() for mask in self.known.required)
+        if max_parents is not None and needed > max_parents:
+            raise ValueError(
+                f"ExactSearch: max_parents = {max_parents}, and the background knowledge requires"
+                f" {needed} parents of one attribute"
+            )
         self.tolerance = tie_tolerance(num_rows)
         most = k if max_parents is None else min(max_parents + 1, k)
         sets = all_set_scores(tables, num_rows, score, most)
@@ -92,7 +114,7 @@ class _Programme:
         self.value: list[np.ndarray] = []
         self.choice: list[np.ndarray] = []
         for i in range(k):
-            allowed = (places >> i & 1 == 0) & (sizes < most)
+            allowed = (places >> i & 1 == 0) & (sizes < most) & self.known.parent_sets(i, places)
             local = np.full(sets.shape, -np.inf)
             local[:, allowed] = sets[:, places[allowed] | 1 << i] - sets[:, allowed]
             value, choice = self._best_subsets(local, i)
@@ -169,7 +191,7 @@ class _Programme:
                             complete = False
             known[whole] = own
         return [
-            class_of(parents) for parents in known[2**self.num_attributes - 1].values()
+            self.known.graph_of(parents) for parents in known[2**self.num_attributes - 1].values()
         ], complete
 
     def _sets_on_the_way(self) -> list[int]:

@@ -18,7 +18,8 @@ turn, of y - x, which becomes x -> y, and C in Ne(y) \\ x
 
 Sources: Chickering (2002), JMLR 3, 507-554 (insert, delete); Hauser and Buehlmann (2012), JMLR 13,
 2409-2464 (turn). The graph after a step is made anew: a DAG that extends it (Dor and Tarsi 1992),
-and the CPDAG of that.
+and the CPDAG of that. Where edges are known the search starts at the required ones, and takes only
+steps to classes some of whose DAGs agree; in the end it draws what those have in common.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inference.causal.knowledge import Constraints
 from inference.causal.pdags import (
     Pdag,
     all_adjacent,
@@ -37,7 +39,7 @@ from inference.causal.pdags import (
     semi_directed_path,
     subsets,
 )
-from inference.causal.scores import Found, Score, SetScores
+from inference.causal.scores import Found, LocalScores, Score, SetScores
 from ppl_models.parts.validation import check_flag
 
 
@@ -62,7 +64,7 @@ class Step:
         return class_of(extension)
 
 
-def insertions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+def insertions(graph: Pdag, scores: LocalScores, least: float) -> Iterator[Step]:
     """Valid insertions that gain at least so much."""
     children, adjacent, lines = graph.children, graph.adjacent, graph.neighbours
     nodes = range(len(lines))
@@ -86,7 +88,7 @@ def insertions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
                 yield _directed(gain, graph, y, turned, {y: 1 << x})
 
 
-def deletions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+def deletions(graph: Pdag, scores: LocalScores, least: float) -> Iterator[Step]:
     """Valid deletions that gain at least so much (a loss is a negative gain)."""
     adjacent, lines = graph.adjacent, graph.neighbours
     for y in range(len(lines)):
@@ -109,7 +111,7 @@ def deletions(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
                 yield Step(gain, tuple(parents), tuple(neighbours))
 
 
-def turnings(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
+def turnings(graph: Pdag, scores: LocalScores, least: float) -> Iterator[Step]:
     """Valid turnings that gain at least so much."""
     children, adjacent, lines = graph.children, graph.adjacent, graph.neighbours
     for y in range(len(lines)):
@@ -121,7 +123,7 @@ def turnings(graph: Pdag, scores: SetScores, least: float) -> Iterator[Step]:
 
 def _turned_arrows(
     graph: Pdag,
-    scores: SetScores,
+    scores: LocalScores,
     least: float,
     x: int,
     y: int,
@@ -146,7 +148,7 @@ def _turned_arrows(
 
 
 def _turned_lines(
-    graph: Pdag, scores: SetScores, least: float, x: int, y: int, adjacent: list[int]
+    graph: Pdag, scores: LocalScores, least: float, x: int, y: int, adjacent: list[int]
 ) -> Iterator[Step]:
     lines, parents = graph.neighbours, graph.parents
     shared = lines[y] & adjacent[x]
@@ -221,51 +223,72 @@ class GES:
     def __post_init__(self) -> None:
         check_flag("GES", "turning", self.turning)
 
-    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
-        """Best class for one table (2^K,) that sums to one."""
+    def best(
+        self, table: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> Found:
+        """Best class for one table (2^K,) that sums to one, within what is known."""
         scores = SetScores(table, num_rows, score)
-        graph, tied = self._climb(scores)
-        total, slack = self._total(graph, scores), scores.tolerance
-        equal = {
-            step.graph(): None
+        known = Constraints.none(scores.num_attributes) if known is None else known
+        graph, tied = self.climb(scores, known)
+        total, slack = scores.total(extension_of(graph) or ()), scores.tolerance
+        near = (
+            step.graph()
             for phase in (insertions, deletions, turnings)
             for step in phase(graph, scores, -slack)
             if step.gain <= slack
-        }
-        equal.pop(graph, None)
-        return Found(graph, total, tuple(equal), False, False, tied)
+        )
+        equal = {other: None for found in near if (other := known.restrict(found)) is not None}
+        drawn = known.restrict(graph) or graph
+        equal.pop(drawn, None)
+        return Found(drawn, total, tuple(equal), False, False, tied)
 
-    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+    def best_of_each(
+        self, tables: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> list[Pdag]:
         """Best class for each of several tables (B, 2^K)."""
-        return [self._climb(SetScores(table, num_rows, score))[0] for table in tables]
+        out = []
+        for table in tables:
+            scores = SetScores(table, num_rows, score)
+            own = Constraints.none(scores.num_attributes) if known is None else known
+            graph = self.climb(scores, own)[0]
+            out.append(own.restrict(graph) or graph)
+        return out
 
-    def _climb(self, scores: SetScores) -> tuple[Pdag, int]:
-        graph = Pdag((0,) * scores.num_attributes, (0,) * scores.num_attributes)
+    def climb(
+        self, scores: LocalScores, known: Constraints, start: Pdag | None = None
+    ) -> tuple[Pdag, int]:
+        """CPDAG that the search ends in, and the steps at which another promised as much.
+
+        Args:
+            scores: of families.
+            known: what the graph must agree with.
+            start: the CPDAG that it begins at; None for that of the required edges alone.
+        """
+        graph = class_of(known.required) if start is None else start
         phases = [insertions, deletions, *([turnings] if self.turning else [])]
         tied, moved = 0, True
         while moved:
             moved = False
             for phase in phases:
-                while (step := _best_step(graph, scores, phase)) is not None:
+                while (step := _best_step(graph, scores, phase, known)) is not None:
                     graph, was_tied = step
                     tied, moved = tied + was_tied, self.turning
         return graph, tied
 
-    @staticmethod
-    def _total(graph: Pdag, scores: SetScores) -> float:
-        parents = extension_of(graph)
-        if parents is None:
-            raise RuntimeError("the graph of a class has no consistent extension")
-        return scores.total(parents)
-
 
 def _best_step(
-    graph: Pdag, scores: SetScores, phase: Callable[[Pdag, SetScores, float], Iterator[Step]]
+    graph: Pdag,
+    scores: LocalScores,
+    phase: Callable[[Pdag, LocalScores, float], Iterator[Step]],
+    known: Constraints,
 ) -> tuple[Pdag, bool] | None:
     """Class after the best step of a phase, and a tie with another; None if none gains."""
     steps = list(phase(graph, scores, scores.tolerance))
-    if not steps:
-        return None
-    most = max(step.gain for step in steps)
-    best = [step.graph() for step in steps if step.gain >= most - scores.tolerance]
-    return best[0], any(other != best[0] for other in best[1:])
+    while steps:
+        least = max(step.gain for step in steps) - scores.tolerance
+        best = [step.graph() for step in steps if step.gain >= least]
+        agree = [found for found in best if known.restrict(found) is not None]
+        if agree:
+            return agree[0], any(other != agree[0] for other in agree[1:])
+        steps = [step for step in steps if step.gain < least]
+    return None

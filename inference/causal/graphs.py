@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -27,6 +27,9 @@ from ppl_models.descriptions.attribute_distribution import cycle_of
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer
 
+if TYPE_CHECKING:
+    import networkx as nx  # type: ignore[import-untyped]
+
 MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 
 
@@ -34,6 +37,8 @@ MOST_NODES = 62  # so many bits fit the integers that sets are kept in
 @dataclass(frozen=True, eq=False)
 class Cpdag:
     """Graph of an equivalence class of DAGs: arrows where all agree, else lines.
+
+    Of a CPDAG that is all DAGs of the class; where edges are known, those that agree with them.
 
     Args:
         matrix: bool (K, K); ``[i, j]`` alone is an arrow i -> j, with ``[j, i]`` a line.
@@ -75,6 +80,19 @@ class Cpdag:
     def dag_edges(self) -> tuple[tuple[int, int], ...]:
         """Edges (cause, effect) of one DAG of the class, for ``root=Dag(edges)`` of a model."""
         return tuple((int(i), int(j)) for i, j in np.argwhere(self.dag()))
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Graph on the names, as a NetworkX ``DiGraph``: a line is an arc each way.
+
+        Each arc has the attribute ``directed``, False on both arcs of a line.
+        """
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.names)
+        for i, j in np.argwhere(self.matrix):
+            graph.add_edge(self.names[i], self.names[j], directed=not self.matrix[j, i])
+        return graph
 
     def plot(self, ax: Any = None) -> Any:
         """The graph as a picture; see :func:`inference.plots.causal.plot_causal_graph`."""

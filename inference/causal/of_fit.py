@@ -11,6 +11,8 @@ import torch
 
 from inference.causal.discovery import CausalReport, discover
 from inference.causal.edges import MOST_SAMPLED
+from inference.causal.graphs import as_names
+from inference.causal.knowledge import BackgroundKnowledge, constraints_of
 from inference.causal.rows import (
     MOST_PROFILES,
     EffectiveRows,
@@ -181,6 +183,7 @@ def discover_attributes(
     latent: str | None = None,
     level: float = 0.05,
     confidence: float = 0.95,
+    knowledge: BackgroundKnowledge | None = None,
     names: Sequence[str] | None = None,
 ) -> AttributeReport:
     """Discover the causal graph among a fit's attributes, with probabilities of edges.
@@ -207,6 +210,7 @@ def discover_attributes(
             are too many to sum over graphs.
         seed: of them.
         latent: the site of the attributes; None for the deepest.
+        knowledge: required and forbidden edges, and tiers.
         names: of the attributes; None for the model's.
 
     Raises:
@@ -226,6 +230,8 @@ def discover_attributes(
             f" (root=Saturated()); the distribution of {found.latent!r} has {root.num_free} free"
             " parameter(s), and a graph drawn from it would repeat what it assumes"
         )
+    labels = as_names(owner, found.names if names is None else names, num_attributes)
+    constraints_of(owner, knowledge, labels)  # refused before any work
     rows = None
     if num_rows is None:
         if 2**num_attributes > MOST_PROFILES:
@@ -250,12 +256,12 @@ def discover_attributes(
         draw_rows=completed_rows(len(found.posterior), num_rows),
         level=level,
         confidence=confidence,
-        names=found.names if names is None else names,
+        knowledge=knowledge,
+        names=labels,
     )
     rivals = [causal.graph, causal.searched, *causal.ties]
     if causal.probabilities is not None:
         rivals += [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
-    labels = causal.graph.names
     on_rows = compare_on_rows(rivals, found.posterior, found.table, names=labels)
     return AttributeReport(causal, rows, on_rows, found)
 

@@ -404,7 +404,7 @@ class GraphOnRows:
     """Fit of one graph to the rows.
 
     Args:
-        graph: its CPDAG; None for the free table.
+        graph: its CPDAG, or MPDAG where one was given; None for the free table.
         gain: log-likelihood less that of the free table, nats; not above zero but for what EM
             leaves.
         num_free: probabilities that are free.
@@ -486,7 +486,7 @@ def compare_on_rows(
         raise ValueError(f"{owner}: at least one graph was expected, got none")
     own = next((graph.names for graph in graphs if isinstance(graph, Cpdag)), None)
     labels = as_names(owner, own if names is None else names, num_attributes)
-    dags: dict[Any, tuple[int, ...]] = {}
+    dags: dict[Any, tuple[tuple[int, ...], np.ndarray]] = {}
     for graph in graphs:
         matrix = check_graph_matrix(owner, graph)
         if len(matrix) != num_attributes:
@@ -500,14 +500,16 @@ def compare_on_rows(
                 f"{owner}: every graph must stand for a DAG; this one does not:"
                 f" {Cpdag(matrix, labels).text()}"
             )
-        dags.setdefault(class_of(parents), parents)
+        graph_class = class_of(parents)
+        shown = matrix if isinstance(graph, Cpdag) else graph_class.matrix
+        dags.setdefault(graph_class, (parents, shown))
     free, num_rows = _log_likelihood(ratios, weights), len(ratios)
     found = [GraphOnRows(None, 0.0, len(weights) - 1, 0.0)]
-    for graph, parents in dags.items():
+    for parents, shown in dags.values():
         gain = _fitted(ratios, weights, parents, num_iterations) - free
         num_free = sum(2 ** mask.bit_count() for mask in parents)
         bic = -2 * gain + (num_free - len(weights) + 1) * math.log(num_rows)
-        found.append(GraphOnRows(Cpdag(graph.matrix, labels), gain, num_free, bic))
+        found.append(GraphOnRows(Cpdag(shown, labels), gain, num_free, bic))
     return RowComparison(tuple(sorted(found, key=lambda one: (one.bic, one.num_free))), num_rows)
 
 

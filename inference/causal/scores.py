@@ -31,6 +31,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from inference.causal.knowledge import Constraints
 from inference.causal.pdags import Pdag
 from inference.causal.tables import Marginals
 from ppl_models.parts.repr import shows_briefly
@@ -96,6 +97,21 @@ def score_rule(owner: str, score: Any) -> Score:
             f"{owner}: score must be BDeu(), BIC() or another with of_set(), got {score!r}"
         )
     return score
+
+
+class LocalScores(Protocol):
+    """Scores of families that a search over DAGs asks for."""
+
+    num_attributes: int
+    tolerance: float
+
+    def local(self, attribute: int, parents: int) -> float:
+        """The score of one attribute under a set of parents."""
+        ...
+
+    def total(self, parents: Sequence[int]) -> float:
+        """The score of a DAG given by the parents of each attribute."""
+        ...
 
 
 def tie_tolerance(num_rows: float) -> float:
@@ -176,13 +192,13 @@ class Found:
     """The best class that a search met.
 
     Args:
-        graph: its CPDAG.
+        graph: its CPDAG, or MPDAG where something is known of it.
         score: of every DAG in it; larger is better.
         ties: other classes with the same score up to rounding: all that the search allows where
             ``complete``, else those that one step leads to (greedy search) or those that were
             looked for.
         complete: whether ``ties`` holds every such class.
-        optimal: whether no DAG at all scores more.
+        optimal: whether no DAG at all, within what is known, scores more.
         tied_steps: steps of a greedy search at which another class promised just as much; the order
             of the attributes decided there.
     """
@@ -199,10 +215,14 @@ class Found:
 class Search(Protocol):
     """A way to the class with the largest score."""
 
-    def best(self, table: np.ndarray, num_rows: float, score: Score) -> Found:
-        """The best class for one table (2^K,) that sums to one."""
+    def best(
+        self, table: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> Found:
+        """The best class for one table (2^K,) that sums to one, within what is known."""
         ...
 
-    def best_of_each(self, tables: np.ndarray, num_rows: float, score: Score) -> list[Pdag]:
+    def best_of_each(
+        self, tables: np.ndarray, num_rows: float, score: Score, known: Constraints | None = None
+    ) -> list[Pdag]:
         """The best class for each of several tables (B, 2^K), without looking for ties."""
         ...
