@@ -217,7 +217,7 @@ def test_an_m_step_is_no_worse_than_its_neighbours(durations: Durations) -> None
     fewer = 0.5 ** np.arange(most)  # so that means stay inside a limit
     ended = torch.from_numpy(fewer * rng.gamma(1.0, 50.0, (1, 2, most)))
     still_open = torch.from_numpy(fewer * rng.gamma(1.0, 2.0, (1, 2, most)))
-    for _ in range(1 if isinstance(durations, FreeDurations) else 8):
+    for _ in range(1 if isinstance(durations, FreeDurations) else 40):
         params = maximise_durations(durations, ended, still_open, params, 1.0)
     for _ in range(200 if isinstance(durations, FreeDurations) else 0):
         params = maximise_durations(durations, ended, still_open, params, 1.0)
@@ -239,7 +239,7 @@ def test_an_m_step_is_no_worse_than_its_neighbours(durations: Durations) -> None
                     moved /= moved.sum(-1, keepdim=True)
                 else:
                     moved[0, k] *= factor
-                assert bound(params | {name: moved}) <= best + 1e-9, (name, factor, k)
+                assert bound(params | {name: moved}) <= best + 1e-6, (name, factor, k)
 
 
 @every
