@@ -38,6 +38,12 @@ from ppl_models.noisy_or import NoisyOr as NoisyOr
 from ppl_models.options_hmm import OptionsHMM as OptionsHMM
 from ppl_models.parts.blocks import Blocks as Blocks
 from ppl_models.parts.categorical import Categorical as Categorical, Ordinal as Ordinal
+from ppl_models.parts.durations import (
+    FreeDurations as FreeDurations,
+    GeometricDurations as GeometricDurations,
+    NegativeBinomialDurations as NegativeBinomialDurations,
+    PoissonDurations as PoissonDurations,
+)
 from ppl_models.parts.item_curves import ACDM as ACDM, RRUM as RRUM
 from ppl_models.parts.measurement import (
     Additive as Additive,

@@ -24,9 +24,11 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units
+from ppl_models.parts.durations import Durations
 from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
 from ppl_models.parts.validation import (
+    check_kind,
     check_number,
     check_size,
     is_number,
@@ -34,16 +36,17 @@ from ppl_models.parts.validation import (
     plain_fields,
 )
 from ppl_models.sequences.hidden_chain import AllowedMoves, HiddenChain, stationary_distribution
+from ppl_models.sequences.semi_markov_chain import SemiMarkovChain
 
 INITIAL = ("free", "stationary", "uniform")
 
 
 @dataclass(frozen=True)
 class HiddenMarkov(OpenItems):
-    r"""Hidden Markov model of K states.
+    r"""Hidden Markov model of K states, or hidden semi-Markov model where durations are given.
 
     Sources: Rabiner (1989), doi:10.1109/5.18626; Zucchini, MacDonald and Langrock (2016),
-    doi:10.1201/b20790.
+    doi:10.1201/b20790; Guédon (2003), doi:10.1198/1061860032030.
 
     .. math::
         s_1 \sim \pi, \qquad s_t \mid s_{t-1} = k \sim A_{k \cdot}, \qquad x_{tj} \mid s_t = k \sim
@@ -51,6 +54,15 @@ class HiddenMarkov(OpenItems):
 
     independently over items j, or :math:`x_t \mid s_t = k \sim N(\mu_k, \Lambda_k^{-1})`. States
     are never seen. The first row is emitted by the first state.
+
+    Visits to a state of this plain chain last geometrically. With ``durations`` they last
+
+    .. math:: D \sim d_k, \qquad \text{and are followed by one to state } l \ne k \text{ with
+        chance } A_{kl}, \quad A_{kk} = 0.
+
+    The first visit begins with the sequence, and the last may go on beyond its end: of it P(D >= n)
+    enters the likelihood, n being its steps so far. One state alone is never left, whatever its
+    durations.
 
     Sites: ``initial`` :math:`\pi` (K,), where it is free; ``transitions`` A (K, K), from the row's
     state to the column's; the emission's as in :class:`~ppl_models.Mixture`, a state in the place
@@ -85,13 +97,18 @@ class HiddenMarkov(OpenItems):
             Others have chance zero and are no parameters.
         stickiness: at least 0.
         concentration: at least 1; 1 is flat.
+        durations: distribution of the length of visits,
+            :class:`~ppl_models.NegativeBinomialDurations`, :class:`~ppl_models.PoissonDurations`,
+            :class:`~ppl_models.FreeDurations` or :class:`~ppl_models.GeometricDurations`, whose
+            sites are added; None for the plain chain. ``allowed`` then speaks of moves from visit
+            to visit, the first state is not "stationary", and there is no stickiness.
         bound, variance_floor, units: of the emission, as in :class:`~ppl_models.Mixture`.
         num_steps: steps of a sequence that is drawn.
 
     Raises:
         ValueError: for sizes that are not positive integers, another emission or initial
-            distribution, moves that leave a state without a way out or out of reach, or settings
-            out of range.
+            distribution, moves that leave a state without a way out or out of reach, durations
+            along with moves from a state to itself, or settings out of range.
     """
 
     num_states: int
@@ -104,6 +121,7 @@ class HiddenMarkov(OpenItems):
     bound: float | None = None
     variance_floor: float = 1e-3
     num_steps: int = 100
+    durations: Durations | None = None
     units: Units | None = field(default=None, repr=False, compare=False)
     usual = {"emission": Normal()}
 
@@ -128,8 +146,29 @@ class HiddenMarkov(OpenItems):
             )
         check_number(owner, "stickiness", self.stickiness, "be at least 0 and finite", least=0)
         self._check_initial(owner)
+        if self.durations is not None:
+            self._check_durations(owner)
         if self.allowed is not None:
             self._check_allowed(owner)
+
+    def _check_durations(self, owner: str) -> None:
+        check_kind(
+            owner,
+            "durations",
+            self.durations,
+            Durations,
+            "a duration distribution such as NegativeBinomialDurations(), or None",
+        )
+        if self.stickiness:
+            raise ValueError(
+                f"{owner}: stickiness must be 0 where durations say how long a state stays, got"
+                f" {self.stickiness!r}"
+            )
+        if self.initial == "stationary":
+            raise ValueError(
+                f"{owner}: initial must not be 'stationary' where durations are given, for the"
+                " first visit begins with the sequence; take 'free', 'uniform' or such chances"
+            )
 
     def _check_initial(self, owner: str) -> None:
         given = self.initial
@@ -167,10 +206,18 @@ class HiddenMarkov(OpenItems):
             self, "allowed", tuple(tuple(bool(entry) for entry in row) for row in rows)
         )
         graph = torch.tensor(self.allowed)
+        stays = "staying is a move, too"
+        if self._durations is not None:
+            for state in graph.diagonal().nonzero().ravel().tolist():
+                raise ValueError(
+                    f"{owner}: allowed must be False on the diagonal where durations say how long a"
+                    f" state stays, but state {state} may move to itself"
+                )
+            stays = "durations say how long it stays, and then it is left"
         for state in (~graph.any(-1)).nonzero().ravel().tolist():
             raise ValueError(
-                f"{owner}: allowed must leave every state a move, but row {state} has none (staying"
-                " is a move, too)"
+                f"{owner}: allowed must leave every state a move, but row {state} has none"
+                f" ({stays})"
             )
         reach = (graph | torch.eye(k, dtype=torch.bool)).double()
         for _ in range(k.bit_length()):
@@ -206,8 +253,18 @@ class HiddenMarkov(OpenItems):
             self.units,
         )
         return HiddenMarkovDescription(
-            emission, self.initial, self.allowed, self.concentration, self.stickiness
+            emission,
+            self.initial,
+            self.allowed,
+            self.concentration,
+            self.stickiness,
+            self._durations,
         )
+
+    @property
+    def _durations(self) -> Durations | None:
+        """Durations of visits; None of a single state, which is never left."""
+        return None if self.num_states == 1 else self.durations
 
     @property
     def num_components(self) -> int:
@@ -230,7 +287,8 @@ class HiddenMarkov(OpenItems):
             "states": ("step", "state"),
             "sequences": ("step", "item"),
         }
-        return dims | component_dims(self.hidden_chain().emission, "state")
+        own = {} if self._durations is None else self._durations.site_dims
+        return dims | own | component_dims(self.hidden_chain().emission, "state")
 
     def _items_among(self, data: Any) -> Any:
         return item_rows(data)
@@ -262,6 +320,12 @@ class HiddenMarkov(OpenItems):
                 f"data: at least num_states = {self.num_states} steps with entries were expected,"
                 f" got {num_rows}"
             )
+        most = None if self._durations is None else self._durations.max_duration
+        if for_fit and most is not None and most > packed.shape[1]:
+            raise ValueError(
+                f"data: max_duration = {most} steps are more than the longest sequence has,"
+                f" {packed.shape[1]}; visits are no longer than a sequence"
+            )
         if for_fit and isinstance(self.emission, RowDistribution):
             self.emission.check_rows(num_rows, self._width, self.num_states, "emission")
         return packed, names
@@ -281,28 +345,38 @@ class HiddenMarkov(OpenItems):
         zero = torch.zeros((), **kind)
         k = self.num_states
         initial = self._initial(zero)
+        about = self.hidden_chain()
         concentration = zero + self.concentration + self.stickiness * torch.eye(k, **kind)
-        if self.allowed is None:
+        if self.allowed is None and about.durations is None:
             transitions = pyro.sample("transitions", dist.Dirichlet(concentration).to_event(1))
         else:
             transitions = pyro.sample(
                 "transitions",
-                AllowedMoves(concentration, torch.tensor(self.allowed, device=zero.device)),
+                AllowedMoves(concentration, about.graph.to(zero.device)),
             )
         if initial is None:
             initial = stationary_distribution(transitions)
-        about = self.hidden_chain().emission
-        own = draw_components(about, zero)
+        length = self.num_steps if data is None else data.shape[-2]
+        tables = None
+        if about.durations is not None:
+            visits = about.durations.draw(k, zero, self.concentration)
+            tables = about.durations.tables(visits, length)
+        own = draw_components(about.emission, zero)
         emission = distribution_given(
-            about,
-            {name: value.unsqueeze(-1 - num_own_dims(about, name)) for name, value in own.items()},
+            about.emission,
+            {
+                name: value.unsqueeze(-1 - num_own_dims(about.emission, name))
+                for name, value in own.items()
+            },
         )  # a dim for the step
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
-            length = self.num_steps if data is None else data.shape[-2]
-            return pyro.sample(
-                "sequences", HiddenChain(initial, transitions, emission, length), obs=data
+            chain = (
+                HiddenChain(initial, transitions, emission, length)
+                if tables is None
+                else SemiMarkovChain(initial, transitions, tables, emission, length)
             )
+            return pyro.sample("sequences", chain, obs=data)
 
     def _initial(self, zero: Tensor) -> Tensor | None:
         """Distribution of the first state; None where it follows from the transitions."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ppl_models.descriptions.components import MixtureComponents
+from ppl_models.parts.durations import Durations
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class HiddenMarkovDescription:
         allowed: (K, K), which moves are possible; None for all.
         concentration: of the Dirichlet priors of ``initial`` and of the rows of ``transitions``.
         stickiness: added to the concentration of staying.
+        durations: how long visits last; None for a plain chain, whose moves include staying.
     """
 
     emission: MixtureComponents
@@ -25,8 +30,20 @@ class HiddenMarkovDescription:
     allowed: tuple[tuple[bool, ...], ...] | None
     concentration: float
     stickiness: float
+    durations: Durations | None = None
 
     @property
     def num_states(self) -> int:
         """Number of states, K."""
         return self.emission.num_components
+
+    @property
+    def graph(self) -> Tensor:
+        """Possible moves, bool (K, K); from a state to itself none where durations are given."""
+        k = self.num_states
+        given = (
+            torch.ones(k, k, dtype=torch.bool)
+            if self.allowed is None
+            else torch.tensor(self.allowed)
+        )
+        return given if self.durations is None else given & ~torch.eye(k, dtype=torch.bool)

@@ -117,7 +117,7 @@ class _Rows(transforms.Transform):
         out = self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()
         for k, part in self._parts(x):
             out[..., k, self.graph[k]] = transforms.StickBreakingTransform()(part)
-        return out
+        return out + x.sum(-1)[..., None, None] if x.shape[-1] == 0 else out  # zero, with a slope
 
     def _inverse(self, y: Tensor) -> Tensor:
         rows = [
@@ -466,8 +466,11 @@ class HiddenChain(TorchDistribution):
                 self.initial.expand(self._own + (size,)),
                 self.transitions.expand(self._own + (size, size)),
             )
-            found = log_chain(
-                initial.reshape(-1, size), transitions.reshape(-1, size, size), densities
+            found = self._log_chain(
+                initial.reshape(-1, size),
+                transitions.reshape(-1, size, size),
+                densities,
+                own + (1,),
             )  # (R, B)
             if len(shape):
                 return found.reshape(own + found.shape[-1:]).expand(shape)
@@ -478,12 +481,19 @@ class HiddenChain(TorchDistribution):
             self.initial.expand(shape + (size,)),
             self.transitions.expand(shape + (size, size)),
         )
-        found = log_chain(
+        found = self._log_chain(
             initial.reshape(-1, size),
             transitions.reshape(-1, size, size),
             densities.reshape(-1, 1, value.shape[-2], size),
+            shape,
         )
         return found.reshape(shape)
+
+    def _log_chain(
+        self, initial: Tensor, transitions: Tensor, densities: Tensor, shape: torch.Size
+    ) -> Tensor:
+        """Log-density (R, B) of chains (R, ...), those of batch shape ``shape`` in order."""
+        return log_chain(initial, transitions, densities)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         return self.sample_with_states(sample_shape)[1]
@@ -492,17 +502,20 @@ class HiddenChain(TorchDistribution):
         r"""Draw states (\*sample, \*batch, T) and rows (\*sample, \*batch, T, J)."""
         shape, size = torch.Size(sample_shape) + self.batch_shape, self.initial.shape[-1]
         with torch.no_grad():
-            state = draw_categorical(self.initial.expand(shape + (size,)))
-            transitions = self.transitions.expand(shape + (size, size))
-            states = [state]
-            for _ in range(self.num_steps - 1):
-                row = transitions.gather(
-                    -2, state[..., None, None].expand(shape + (1, size))
-                ).squeeze(-2)
-                state = draw_categorical(row)
-                states.append(state)
-            path = torch.stack(states, -1)
+            path = self._draw_path(shape)
             # one row for every state
             each = self.emission.expand(shape + (self.num_steps, size)).sample()
             index = path[..., None, None].expand(path.shape + (1, each.shape[-1]))
             return path, each.gather(-2, index).squeeze(-2)
+
+    def _draw_path(self, shape: torch.Size) -> Tensor:
+        """Draw the states, (*shape, T)."""
+        size = self.initial.shape[-1]
+        state = draw_categorical(self.initial.expand(shape + (size,)))
+        transitions = self.transitions.expand(shape + (size, size))
+        states = [state]
+        for _ in range(self.num_steps - 1):
+            row = transitions.gather(-2, state[..., None, None].expand(shape + (1, size)))
+            state = draw_categorical(row.squeeze(-2))
+            states.append(state)
+        return torch.stack(states, -1)

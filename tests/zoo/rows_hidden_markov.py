@@ -17,7 +17,18 @@ from torch import Tensor
 from zoo.rows_mixture import DISPERSED, DISTRIBUTIONS
 
 from inference.alignment import align
-from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    FreeDurations,
+    GeometricDurations,
+    HiddenMarkov,
+    MultivariateNormal,
+    NegativeBinomialDurations,
+    Normal,
+    Poisson,
+    PoissonDurations,
+)
 
 Params = dict[str, Tensor]
 LEFT_RIGHT = ((True, True, False), (False, True, True), (False, False, True))
@@ -67,13 +78,49 @@ def all_paths(
         first, moves = np.log(first_distribution(model, params)), np.log(params["transitions"])
     densities = step_densities(columns, params, row)
     paths = list(itertools.product(range(len(moves)), repeat=len(row)))
-    logs = [
-        first[p[0]]
-        + sum(moves[a, b] for a, b in itertools.pairwise(p))
-        + sum(densities[t, k] for t, k in enumerate(p))
-        for p in paths
-    ]
-    return paths, np.array(logs)
+    if model.durations is None:
+        logs = [first[p[0]] + sum(moves[a, b] for a, b in itertools.pairwise(p)) for p in paths]
+    else:
+        durations, survival = duration_tables(model, params)
+        logs = []
+        for p in paths:
+            *ended, (state, steps) = visits_of(p)
+            logs.append(
+                first[p[0]]
+                + sum(durations[k, n - 1] for k, n in ended)
+                + sum(moves[a, b] for a, b in itertools.pairwise([*(k for k, _ in ended), state]))
+                + survival[state, steps - 1]
+            )
+    emitted = [sum(densities[t, k] for t, k in enumerate(p)) for p in paths]
+    return paths, np.array(logs) + np.array(emitted)
+
+
+def visits_of(path: tuple[int, ...]) -> list[tuple[int, int]]:
+    """State and number of steps of every visit of a path."""
+    return [(k, len(list(steps))) for k, steps in itertools.groupby(path)]
+
+
+def duration_tables(
+    model: HiddenMarkov, params: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(K, 400), logs of the chances that a visit lasts n steps, and n steps at least."""
+    given, n = model.durations, np.arange(1, 401)
+    if isinstance(given, FreeDurations):
+        chances = np.pad(params["duration_chances"], ((0, 0), (0, 400 - given.max_duration)))
+    else:
+        mean = params["mean_durations"][:, None]
+        if isinstance(given, GeometricDurations):
+            chances = stats.geom.pmf(n, 1 / mean)
+        elif isinstance(given, PoissonDurations):
+            chances = stats.poisson.pmf(n - 1, mean - 1)
+        else:
+            size = params["duration_sizes"][:, None]
+            chances = stats.nbinom.pmf(n - 1, size, size / (size + mean - 1))
+        if given.max_duration:
+            chances[:, given.max_duration :] = 0.0
+            chances /= chances.sum(1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(chances), np.log(chances[:, ::-1].cumsum(1)[:, ::-1])
 
 
 def by_paths(
@@ -113,7 +160,15 @@ def truth_of(model: HiddenMarkov, seed: int) -> Params:
     k, j = model.num_states, model.num_items
     graph = np.ones((k, k)) if model.allowed is None else np.array(model.allowed, dtype=float)
     moves = graph * (0.4 * generator.dirichlet(np.ones(k), size=k) + 0.1) + 0.5 * np.eye(k)
-    truth: dict[str, Any] = {"transitions": moves / moves.sum(1, keepdims=True)}
+    durations: dict[str, Any] = {}
+    if model.durations is not None:
+        np.fill_diagonal(moves, 0.0)
+        durations["mean_durations"] = generator.uniform(2.0, 4.0, size=k)
+        durations["duration_sizes"] = generator.uniform(0.5, 5.0, size=k)
+        most = model.durations.max_duration or 2
+        durations["duration_chances"] = generator.dirichlet(np.full(most, 2.0), size=k)
+        durations = {name: durations[name] for name in model.durations.site_dims}
+    truth: dict[str, Any] = {"transitions": moves / moves.sum(1, keepdims=True)} | durations
     if model.initial == "free":
         truth["initial"] = generator.dirichlet(np.full(k, 5.0))
     centres = 2.0 * generator.permuted(
@@ -159,6 +214,30 @@ def hidden_markov_rows(row: Callable[..., Any]) -> list[Any]:
         (
             "hidden-markov-one-step",
             HiddenMarkov(2, Normal(), 2, "uniform", num_steps=1, concentration=1.5),
+            ("Normal",) * 2,
+            0.0,
+        ),
+        (
+            "hidden-semi-markov-negative-binomial",
+            HiddenMarkov(2, Normal(), 2, num_steps=6, durations=NegativeBinomialDurations()),
+            ("Normal",) * 2,
+            0.1,
+        ),
+        (
+            "hidden-semi-markov-Poisson",
+            HiddenMarkov(3, Poisson(), 1, "uniform", num_steps=5, durations=PoissonDurations(4)),
+            ("Poisson",),
+            0.0,
+        ),
+        (
+            "hidden-semi-markov-free",
+            HiddenMarkov(3, Bernoulli(), 3, num_steps=5, durations=FreeDurations(3)),
+            ("Bernoulli",) * 3,
+            0.2,
+        ),
+        (
+            "hidden-semi-markov-geometric",
+            HiddenMarkov(2, Normal(), 2, num_steps=5, durations=GeometricDurations()),
             ("Normal",) * 2,
             0.0,
         ),

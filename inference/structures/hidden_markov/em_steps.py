@@ -14,11 +14,16 @@ from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
+from inference.structures.hidden_markov.durations import geometric_means, maximise_durations
 from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
+from inference.structures.hidden_markov.visits import SemiMarkov, blocks_of, smoothed_visits
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.parts.durations import FreeDurations, GeometricDurations
 from ppl_models.sequences.hidden_chain import stationary_distribution
 
-CHAIN_SITES = ("initial", "transitions")
+DURATION_SITES = ("mean_durations", "duration_sizes", "duration_chances")
+CHAIN_SITES = ("initial", "transitions", *DURATION_SITES)
 # of a step towards transitions whose stationary distribution is that of the first states
 ROUNDS, HALVINGS = (3, 40)
 # blocks than those of a mixture: a block takes as many operations one after the other, however
@@ -37,12 +42,16 @@ class MoveCounts:
         moves: moves between states, (R, K, K).
         counts: steps with entries in each state, (R, K).
         of_distribution: what the distribution of a row sums up, a record.
+        ended: visits by their duration, (R, K, D), and ``open`` ones at the end of a sequence by
+            their steps so far; None of geometric durations, where moves count stays.
     """
 
     first: Tensor
     moves: Tensor
     counts: Tensor
     of_distribution: Any
+    ended: Tensor | None = None
+    open: Tensor | None = None
 
 
 def emission_of(params: Params) -> Params:
@@ -64,12 +73,44 @@ def initial_of(about: HiddenMarkovDescription, params: Params) -> Tensor:
 
 def excess_of(about: HiddenMarkovDescription, like: Tensor) -> tuple[Tensor, Tensor]:
     """Prior counts of moves, (K, K), and which moves are possible, bool (K, K)."""
-    k = about.num_states
-    graph = (
-        torch.ones(k, k, dtype=torch.bool) if about.allowed is None else torch.tensor(about.allowed)
-    )
-    excess = about.concentration - 1 + about.stickiness * torch.eye(k).to(like)
-    return excess * graph.to(like.device), graph.to(like.device)
+    graph = about.graph.to(like.device)
+    excess = about.concentration - 1 + about.stickiness * torch.eye(about.num_states).to(like)
+    return excess * graph, graph
+
+
+def is_plain(about: HiddenMarkovDescription) -> bool:
+    """Tell whether the states are a plain chain, visits lasting geometrically without a limit."""
+    return about.durations is None or about.durations == GeometricDurations()
+
+
+def plain_chain(
+    about: HiddenMarkovDescription, params: Params
+) -> tuple[HiddenMarkovDescription, Params]:
+    r"""The plain chain of geometric durations, :math:`A_{kk} = 1 - 1 / \mu_k`, without a limit."""
+    if about.durations is None:
+        return about, params
+    end = params["mean_durations"].reciprocal()
+    moves = end.unsqueeze(-1) * params["transitions"] + torch.diag_embed(1 - end)
+    given = {name: value for name, value in params.items() if name not in DURATION_SITES}
+    return replace(about, durations=None), given | {"transitions": moves}
+
+
+def semi_markov(about: HiddenMarkovDescription, params: Params, num_steps: int) -> SemiMarkov:
+    """Chain of visits, of parameters (R, ...), for sequences of so many steps."""
+    assert about.durations is not None
+    tables = about.durations.tables(params, num_steps)
+    return SemiMarkov(initial_of(about, params), params["transitions"], tables)
+
+
+def densities_at_steps(
+    distribution: ComponentDistribution, params: Params, packed: Tensor
+) -> Tensor:
+    """Log-density of every step in every state, (R, B, T, K); zero where nothing was seen."""
+    seen, transitions = packed.isfinite().any(-1), params["transitions"]
+    out = transitions.new_zeros(*transitions.shape[:1], *seen.shape, transitions.shape[-1])
+    if bool(seen.any()):
+        out[:, seen] = distribution.log_densities(emission_of(params), packed[seen]).to(out)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +127,9 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     along :math:`A_{kl} (g_{kl} - \sum_m A_{km} g_{km}) / \sum_m (\xi_{km} + a_{km})`, g the slope,
     which leads to the counts over counts but for the second term; a step is halved until the sum
     does not fall.
+
+    Of durations :mod:`~inference.structures.hidden_markov.visits` has the posteriors and
+    :mod:`~inference.structures.hidden_markov.durations` the M-step.
 
     Args:
         about: the model's description.
@@ -140,8 +184,12 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
 
     def e_step(self, params: Params) -> EStep[MoveCounts]:
         """Posteriors of the states, summed over blocks of pieces."""
+        if not is_plain(self.about):
+            return self._visits(params)
+        prior = self.program.log_prior(params)
+        about, params = plain_chain(self.about, params)
         own = emission_of(params)
-        initial = initial_of(self.about, params)
+        initial = initial_of(about, params)
         transitions = params["transitions"]
         restarts = len(transitions)
         least, largest = (times * self.chunk_elements for times in LARGER)
@@ -169,7 +217,35 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
+        return EStep(parts.total(), total.to(transitions), prior)
+
+    def _visits(self, params: Params) -> EStep[MoveCounts]:
+        """Posteriors of the visits, summed over blocks of sequences."""
+        own, transitions = emission_of(params), params["transitions"]
+        chain = semi_markov(self.about, params, self.data.shape[1])
+        parts = RunningSum[MoveCounts]()
+        total = torch.zeros(len(transitions), dtype=torch.float64, device=transitions.device)
+        lengths = inside_of(self.data).sum(1)
+        for part in blocks_of(len(self.data), transitions[..., 0].numel() * self.data.shape[1]):
+            packed, weights = self.data[part], None if self.weights is None else self.weights[part]
+            densities = densities_at_steps(self.distribution, params, packed)
+            found = smoothed_visits(chain, densities, lengths[part], weights)
+            seen = packed.isfinite().any(-1)
+            rows, share = packed[seen], found.state[:, seen]
+            often = weights_of_steps(packed, weights)
+            share = share if often is None else share * often.to(share).unsqueeze(-1)
+            statistics = self.distribution.statistics(rows, share, self.centre, own)
+            sums = found.first, found.moves, share.sum(-2), statistics, found.ended, found.open
+            parts.add(MoveCounts(*sums))
+            values = found.log_likelihood
+            total += values.sum(-1) if weights is None else values @ weights.double()
         return EStep(parts.total(), total.to(transitions), self.program.log_prior(params))
+
+    def relax(self) -> HiddenMarkovSteps | None:
+        """Steps with geometric durations of the same mean, as quick as those of a plain chain."""
+        if is_plain(self.about) or isinstance(self.about.durations, FreeDurations):
+            return None
+        return replace(self, about=replace(self.about, durations=GeometricDurations()))
 
     def m_step(self, statistics: MoveCounts, params: Params) -> Params:
         """Maximise: moves and first states by counts, emissions as in a mixture."""
@@ -180,8 +256,16 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             new["initial"] = _shares(
                 statistics.first + self.about.concentration - 1, params["initial"]
             )
-        excess, _ = excess_of(self.about, params["transitions"])
-        counts = statistics.moves + excess
+        excess, graph = excess_of(self.about, params["transitions"])
+        counts = statistics.moves * graph + excess
+        if statistics.ended is not None and statistics.open is not None:
+            assert self.about.durations is not None
+            visits = statistics.ended, statistics.open
+            concentration = self.about.concentration
+            new |= maximise_durations(self.about.durations, *visits, params, concentration)
+        elif self.about.durations is not None:
+            means = geometric_means(statistics.moves, params["mean_durations"])
+            new["mean_durations"] = means
         if self.about.initial == "stationary":
             return new | {
                 "transitions": _stationary_step(counts, statistics.first, params["transitions"])
@@ -207,6 +291,10 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         moves = torch.einsum("rbtk,rbtl->rkl", steps[:, :, :-1], steps[:, :, 1:])
         _, graph = excess_of(self.about, moves)
         even = graph.to(moves) / graph.sum(-1, keepdim=True)
+        if self.about.durations is not None:
+            stays = moves.diagonal(dim1=-2, dim2=-1) / moves.sum(-1).clamp(min=1e-12)
+            stays = 0.9 * stays + 0.1 / self.about.num_states
+            blank = blank | self.about.durations.first(1 / (1 - stays), blank)
         transitions = 0.9 * _shares(moves * graph, even.expand_as(moves)) + 0.1 * even
         new = blank | emissions | {"transitions": transitions}
         if self.about.initial == "free":

@@ -10,8 +10,22 @@ from torch import Tensor
 
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.programs.program import Params
-from inference.structures.hidden_markov.em_steps import emission_of, initial_of
+from inference.structures.hidden_markov.em_steps import (
+    densities_at_steps,
+    emission_of,
+    initial_of,
+    is_plain,
+    plain_chain,
+    semi_markov,
+)
 from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
+from inference.structures.hidden_markov.visits import (
+    Ages,
+    best_visits,
+    blocks_of,
+    smoothed_visits,
+    visit_draws,
+)
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.repr import shows_briefly
@@ -70,11 +84,26 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
     return out
 
 
+def _one(params: Params) -> Params:
+    """Parameters as those of one restart."""
+    return {name: value.unsqueeze(0) for name, value in params.items()}
+
+
 def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
     """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end."""
     if params["transitions"].dim() == 2:
-        one = {name: value.unsqueeze(0) for name, value in params.items()}
-        return smoothed_states(about, one, packed)[0]
+        return smoothed_states(about, _one(params), packed)[0]
+    if not is_plain(about):
+        chain, lengths = semi_markov(about, params, packed.shape[1]), inside_of(packed).sum(1)
+        distribution, numbers = distribution_of(about.emission), chain.initial.numel()
+        parts = [
+            smoothed_visits(
+                chain, densities_at_steps(distribution, params, packed[part]), lengths[part]
+            ).state
+            for part in blocks_of(len(packed), numbers * packed.shape[1])
+        ]
+        return torch.cat(parts, 1)
+    about, params = plain_chain(about, params)
     cut, transitions = Cut.build(packed, about.num_states, all_steps=True), params["transitions"]
     blocks = smoothed_blocks(
         cut,
@@ -96,6 +125,9 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
 
     One step at a time, with logarithms, so that impossible moves do no harm.
     """
+    if not is_plain(about):
+        return filtered_visits(about, params, packed, packed.shape[1])[0]
+    about, params = plain_chain(about, params)
     initial, transitions = (
         value.double().cpu().numpy() for value in (initial_of(about, params), params["transitions"])
     )
@@ -121,6 +153,24 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
     )
 
 
+def filtered_visits(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor, num_steps: int
+) -> tuple[Filtered, Ages, np.ndarray]:
+    """Filtered states of a semi-Markov chain, how it goes on, and logs of states by age at the end.
+
+    ``num_steps``: least number of ages, where durations have no limit.
+    """
+    ages = Ages.of(semi_markov(about, _one(params), num_steps))
+    inside = inside_of(packed).cpu().numpy()
+    densities = densities_of(about, params, packed).double().cpu().numpy()
+    *found, last = ages.filtered(densities, inside)
+    kept = np.where(inside, 1.0, 0.0)
+    state, ahead, value = (
+        torch.from_numpy(part * (kept if part.ndim == 2 else kept[..., None])) for part in found
+    )
+    return Filtered(state, ahead, value), ages, last
+
+
 def most_probable_path(
     about: HiddenMarkovDescription, params: Params, packed: Tensor
 ) -> MostProbablePath:
@@ -128,6 +178,12 @@ def most_probable_path(
 
     Source: Viterbi (1967), doi:10.1109/TIT.1967.1054010.
     """
+    if not is_plain(about):
+        densities = densities_of(about, params, packed).double().cpu().numpy()
+        chain, lengths = semi_markov(about, _one(params), packed.shape[1]), inside_of(packed).sum(1)
+        found = best_visits(chain, densities, lengths.tolist())
+        return MostProbablePath(*map(torch.from_numpy, found))
+    about, params = plain_chain(about, params)
     with np.errstate(divide="ignore"):
         score, moves = (
             np.log(value.double().cpu().numpy())
@@ -156,6 +212,11 @@ def path_draws(
     about: HiddenMarkovDescription, params: Params, packed: Tensor, num_draws: int, seed: int
 ) -> Tensor:
     """Exact joint draws of the states of every sequence, (M, B, T); -1 after the end."""
+    if not is_plain(about):
+        densities = densities_of(about, params, packed).double().cpu()
+        chain, lengths = semi_markov(about, _one(params), packed.shape[1]), inside_of(packed).sum(1)
+        return torch.from_numpy(visit_draws(chain, densities, lengths.cpu(), num_draws, seed))
+    about, params = plain_chain(about, params)
     filtered = filtered_states(about, params, packed).state.numpy()
     transitions = params["transitions"].double().cpu().numpy()
     inside = inside_of(packed).cpu().numpy()

@@ -45,8 +45,10 @@ from inference.programs.data import checked
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
+    DURATION_SITES,
     HiddenMarkovSteps,
     emission_of,
+    is_plain,
     near_rows,
     near_windows,
     weights_of_steps,
@@ -87,8 +89,14 @@ class HiddenMarkovStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Capabilities: row blocks, unless negative binomial sizes need the rows again."""
-        blocks = {Capability.BLOCKS} if self.distribution.of_sums else set()
+        """Capabilities: row blocks, unless emissions or durations need all sequences together.
+
+        Negative binomial sizes of items ask for the rows again; durations without a limit are
+        counted up to the longest of all sequences.
+        """
+        durations = self.about.durations
+        counted = is_plain(self.about) or (durations and durations.max_duration) is not None
+        blocks = {Capability.BLOCKS} if self.distribution.of_sums and counted else set()
         return frozenset({Capability.WEIGHTS} | blocks)
 
     @classmethod
@@ -158,7 +166,11 @@ class HiddenMarkovStructure(Structure):
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """Starts by splitting each state of a smaller model across its largest spread."""
         k, seen = self.about.num_states - 1, problem.data.isfinite().any(-1)
-        before = replace(self.about, emission=replace(self.about.emission, num_components=k))
+        before = replace(
+            self.about,
+            emission=replace(self.about.emission, num_components=k),
+            durations=None if k == 1 else self.about.durations,
+        )
         share = smoothed_states(before, smaller, problem.data)[seen]
         statistic, mask = self.distribution.statistic(problem.data[seen])
         return self.start_from(
@@ -227,7 +239,8 @@ class HiddenMarkovStructure(Structure):
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         """Sentence on a chain without memory, where a mixture says as much."""
-        if self.about.num_states == 1 or self.about.allowed is not None:
+        durations = self.about.durations
+        if durations is not None or self.about.num_states == 1 or self.about.allowed is not None:
             return []
         second = float(torch.linalg.svdvals(params["transitions"])[1])
         if second > NO_MEMORY:
@@ -247,7 +260,7 @@ class HiddenMarkovStructure(Structure):
             return ()
 
         def features(params: Params) -> Tensor:
-            return _features(self.distribution, params)
+            return _features(self.about, self.distribution, params)
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return _renamed(
@@ -263,11 +276,14 @@ class HiddenMarkovStructure(Structure):
         if orders is None:
             return super().align(params, reference, signs)
         target = _features(
+            self.about,
             self.distribution,
             {name: reference[name].unsqueeze(0).to(value) for name, value in params.items()},
         )[0]
         own = _features(
-            self.distribution, {name: value.unsqueeze(0) for name, value in params.items()}
+            self.about,
+            self.distribution,
+            {name: value.unsqueeze(0) for name, value in params.items()},
         )[0]
         costs = [float((own[list(order)] - target).square().sum()) for order in orders]
         best = torch.tensor(orders[min(range(len(orders)), key=costs.__getitem__)])
@@ -280,7 +296,7 @@ class HiddenMarkovStructure(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Order states by falling share of time, as far as impossible moves allow it."""
-        weights = [round(w, 9) for w in limiting_distribution(params["transitions"]).tolist()]
+        weights = [round(w, 9) for w in shares_of_time(self.about, params).tolist()]
         orders = renamings(self.about)
         if orders is None:
             order = sorted(range(len(weights)), key=lambda k: -weights[k])
@@ -293,13 +309,10 @@ class HiddenMarkovStructure(Structure):
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free rows of possible moves, of the first state, and of the emissions."""
         about = self.about
-        rows = (
-            [about.num_states] * about.num_states
-            if about.allowed is None
-            else [sum(row) for row in about.allowed]
-        )
         first = about.num_states - 1 if about.initial == "free" else 0
-        return first + sum(n - 1 for n in rows) + self.distribution.num_free(emission_of(params))
+        moves = int(about.graph.sum()) - about.num_states
+        visits = 0 if about.durations is None else about.durations.num_free(about.num_states)
+        return first + moves + visits + self.distribution.num_free(emission_of(params))
 
     def num_observations(self, problem: Problem) -> float:
         """Number of steps that have entries, weighted by their sequences."""
@@ -359,12 +372,23 @@ class HiddenMarkovStructure(Structure):
         return {"items": rows[inside]} | beside
 
 
-def _features(distribution: ComponentDistribution, params: Params) -> Tensor:
+def shares_of_time(about: HiddenMarkovDescription, params: Params) -> Tensor:
+    """Share of time in each state in the long run, (K,): of visits times their mean durations."""
+    shares = limiting_distribution(params["transitions"])
+    if about.durations is None:
+        return shares
+    shares = shares * about.durations.means(params)
+    return shares / shares.sum(-1, keepdim=True)
+
+
+def _features(
+    about: HiddenMarkovDescription, distribution: ComponentDistribution, params: Params
+) -> Tensor:
     """Features of states (D, K, F): emission locations and widths, and durations."""
-    parts = [
-        distribution.features(params),
-        params["transitions"].diagonal(dim1=-2, dim2=-1).unsqueeze(-1),
-    ]
+    stays = params["transitions"].diagonal(dim1=-2, dim2=-1)
+    if about.durations is not None:
+        stays = 1 - about.durations.means(params).reciprocal()
+    parts = [distribution.features(params), stays.unsqueeze(-1)]
     if "dispersion" in params:
         parts.append(params["dispersion"].sqrt())
     if "precisions" in params:
@@ -451,13 +475,11 @@ def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart:
         )
     }
     moves = params["transitions"]
-    even = (
-        torch.ones_like(moves)
-        if structure.about.allowed is None
-        else torch.tensor(structure.about.allowed).to(moves)
-    )
+    even = structure.about.graph.to(moves)
     kept = {"transitions": apart * moves + (1 - apart) * even / even.sum(-1, keepdim=True)}
-    return new | kept | {name: params[name] for name in ("initial",) if name in params}
+    return (
+        new | kept | {name: params[name] for name in ("initial", *DURATION_SITES) if name in params}
+    )
 
 
 @num_density_items.register(HiddenMarkovStructure)
