@@ -11,7 +11,7 @@ from papers.deep_discrete_encoder import RAISED, generic_design, published_ratio
 from papers.studies.encoders import selected
 from torch import Tensor
 
-from ppl_models import Bernoulli, Poisson
+from ppl_models import Poisson
 from ppl_models.datasets.deep_discrete_encoder import strict_design
 
 
@@ -43,14 +43,12 @@ def test_main_loadings_alone_are_raised() -> None:
     torch.testing.assert_close(found[~main], 0.5 * truth["loadings_1"][~main])
 
 
-def test_the_published_ratio_counts_clear_factors() -> None:
+def test_the_published_ratio_of_counts() -> None:
     rng = np.random.default_rng(0)
     latents = rng.random((3000, 3)) < 0.5
     rate = np.exp(2.0 * np.repeat(latents, 5, 1))
     counts = torch.from_numpy(rng.poisson(rate).astype(float))
     assert published_ratio(counts, Poisson(), [1, 2, 3, 4, 5]) == 3
-    bits = rng.random(rate.shape) < np.where(np.repeat(latents, 5, 1), 0.6, 0.02)
-    assert published_ratio(torch.from_numpy(bits.astype(float)), Bernoulli(), [2, 3, 4, 5]) == 3
 
 
 def test_the_ratios_of_a_study_are_named() -> None:
