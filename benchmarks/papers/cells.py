@@ -87,7 +87,7 @@ class Cell:
         error: standard error of the published number; None takes ours, scaled to ``replicates``.
         replicates: of the published number.
         digits: after the point.
-        doubt: why the published number is no yardstick.
+        doubt: why the published number is no yardstick, for all protocols or by protocol.
         note: what is known of a difference.
     """
 
@@ -101,12 +101,16 @@ class Cell:
     error: float | None = None
     replicates: int = 1
     digits: int = 3
-    doubt: str = ""
+    doubt: str | Mapping[str, str] = ""
     note: str = ""
 
     def number_of(self, protocol: str) -> str:
         """The entry of a replicate's numbers by a protocol."""
         return self.number if isinstance(self.number, str) else self.number[protocol]
+
+    def doubt_of(self, protocol: str) -> str:
+        """Why the published number is no yardstick for a protocol; empty where it is one."""
+        return self.doubt if isinstance(self.doubt, str) else self.doubt.get(protocol, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,11 +270,11 @@ def published_error(cell: Cell, ours: Estimate) -> float:
     return math.hypot(own, rounding)
 
 
-def verdict(cell: Cell, ours: Estimate | None) -> str:
+def verdict(cell: Cell, ours: Estimate | None, protocol: str = "paper") -> str:
     """What our number says beside the published one."""
     if ours is None:
         return NOT_RUN
-    if cell.published is None or cell.doubt:
+    if cell.published is None or cell.doubt_of(protocol):
         return NOT_COMPARABLE
     short = cell.published - ours.value
     short = {"more": short, "less": -short, "alike": abs(short)}[cell.better]
@@ -281,7 +285,7 @@ def verdict(cell: Cell, ours: Estimate | None) -> str:
     return WITHIN if short <= 2 * math.hypot(ours.error, published_error(cell, ours)) else WORSE
 
 
-def need(cell: Cell, ours: Estimate | None, limit: int) -> float:
+def need(cell: Cell, ours: Estimate | None, limit: int, protocol: str = "paper") -> float:
     """How much a cell lacks: our standard error over a third of the larger of the difference to the
     published number and that number's error; 0 where it is done.
 
@@ -292,7 +296,7 @@ def need(cell: Cell, ours: Estimate | None, limit: int) -> float:
         return START
     if ours.runs >= limit:
         return 0.0
-    if cell.published is None or cell.doubt:
+    if cell.published is None or cell.doubt_of(protocol):
         return 1.0
     spread = cell.error if cell.error is not None else 0.0
     scale = max(abs(ours.value - cell.published), spread) / 3

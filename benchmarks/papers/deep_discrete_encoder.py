@@ -5,7 +5,10 @@ They continue :mod:`ppl_models.datasets.deep_discrete_encoder`, whose source the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from ppl_models.datasets.deep_discrete_encoder import (
@@ -117,3 +120,56 @@ def empty_graph_accuracy(params: dict[str, Tensor]) -> float:
     return sum(int((tensor == 0).sum()) for tensor in loadings) / sum(
         tensor.numel() for tensor in loadings
     )
+
+
+RAISED = 2.5  # least size of main loadings in the authors' starts
+
+
+def truth_assisted(
+    start: dict[str, Tensor], truth: dict[str, Tensor], num_layers: int = 2
+) -> dict[str, Tensor]:
+    """A start that has been told the truth, as in the authors' simulations; for replication only.
+
+    Layer by layer from the bottom, latents are put in the order of the true ones (most loadings on
+    the rows whose true loadings are positive), and main loadings, those that are largest in the
+    truth, are raised to at least 2.5.
+
+    Args:
+        start: parameters by site name, without a dimension of restarts; truth: likewise.
+        num_layers: D.
+    """
+    out, last = dict(start), torch.arange(len(start["loadings_1"]))
+    for depth in range(1, num_layers + 1):
+        site = f"loadings_{depth}"
+        own, true = start[site][last], truth[site]
+        order = torch.as_tensor(
+            linear_sum_assignment(-((true > 0).to(own).mT @ own).numpy())[1]
+        )  # of each true latent, ours
+        raised = torch.where(true == true.max(), own[:, order].clamp(min=RAISED), own[:, order])
+        out[site], out[f"intercepts_{depth}"] = raised, start[f"intercepts_{depth}"][last]
+        last = order
+    return out | {"proportions": start["proportions"][last]}
+
+
+FEWEST = 0.1  # counts below it are taken as it, before their logarithms
+
+
+def published_ratio(items: Tensor, response: ResponseFamily, grid: Sequence[int]) -> int:
+    """The number of latents by the spectral ratio, as the published percentages come out.
+
+    The published text denoises, links, and takes singular values. The numbers of its supplement are
+    had otherwise: of bits, the singular values of their signs, neither denoised nor centred, read
+    one place later for their mean takes up one; of counts, those of the centred logarithms of the
+    counts, at least .1, not denoised.
+
+    Args:
+        items: (N, J), complete.
+        response: Bernoulli or Poisson; grid: numbers compared.
+    """
+    if isinstance(response, Poisson):
+        logs = items.clamp(min=FEWEST).log()
+        table, shift = logs - logs.mean(0), 0
+    else:
+        table, shift = 2 * items - 1, 1
+    values = torch.linalg.svdvals(table)
+    return max(grid, key=lambda k: float(values[k - 1 + shift] / values[k + shift]))

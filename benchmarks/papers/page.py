@@ -62,7 +62,8 @@ def shown(table: Table, records: Mapping[str, list[Record]]) -> Iterator[Shown]:
             own = current(records, setting)
             ours = estimated(own, cell.number_of(protocol), cell.summary)
             old = len(records.get(setting.key, ())) - len(own)
-            yield Shown(cell, protocol, ours, verdict(cell, ours), old, left(setting, own))
+            said = verdict(cell, ours, protocol)
+            yield Shown(cell, protocol, ours, said, old, left(setting, own))
 
 
 def left(setting: Setting, own: dict[int, Record]) -> float:
@@ -122,7 +123,8 @@ def remarks(entries: Sequence[Shown]) -> list[str]:
     places: dict[str, list[str]] = {}
     for own in entries:
         worse = own.cell.note if own.verdict == WORSE else ""
-        why = f"Not comparable, {own.cell.doubt}" if own.cell.doubt else worse
+        doubt = own.cell.doubt_of(own.protocol)
+        why = f"Not comparable, {doubt}" if doubt else worse
         if why:
             places.setdefault(why, []).append(f"{own.cell.row}, {own.cell.column}")
     return [f"- {why}: {'; '.join(dict.fromkeys(cells))}." for why, cells in places.items()]

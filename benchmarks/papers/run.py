@@ -74,7 +74,7 @@ def lacking(
                 if setting.key in out:
                     number = cell.number_of(protocol)
                     ours = estimated(current(records, setting), number, cell.summary)
-                    own_need = need(cell, ours, setting.replicates)
+                    own_need = need(cell, ours, setting.replicates, protocol)
                     out[setting.key] = max(out[setting.key], own_need)
     return out
 

@@ -154,13 +154,17 @@ def current(records: Mapping[str, list[Record]], setting: Setting) -> dict[int, 
 
 
 def values(records: Mapping[int, Record], number: str) -> list[float]:
-    """One entry of all runs in the order of the seeds.
+    """One entry of all runs in the order of the seeds; "seconds" are those of a run.
 
     Raises:
         ValueError: for a record that lacks the entry.
     """
     out: list[float] = []
     for seed, record in sorted(records.items()):
+        if number == "seconds":
+            runs = max(len(v) if isinstance(v, list) else 1 for v in record.numbers.values())
+            out.append(record.seconds / runs)
+            continue
         if number not in record.numbers:
             raise ValueError(
                 f"record of setting {record.key}, seed {seed}: a number {number!r} was expected,"
