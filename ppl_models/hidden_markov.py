@@ -121,7 +121,7 @@ class HiddenMarkov(OpenItems):
     bound: float | None = None
     variance_floor: float = 1e-3
     num_steps: int = 100
-    durations: Durations | None = None
+    durations: Durations | None = field(default=None, metadata={"since": "0.2"})
     units: Units | None = field(default=None, repr=False, compare=False)
     usual = {"emission": Normal()}
 
