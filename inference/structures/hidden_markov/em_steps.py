@@ -14,7 +14,13 @@ from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
-from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import (
+    Cut,
+    Densities,
+    cut_of,
+    smoothed_blocks,
+)
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.sequences.hidden_chain import stationary_distribution
 
@@ -96,6 +102,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             if None.
         given_floor: least variances; those that these rows suggest if None.
         weights: how often each sequence counts, (B,); None for once.
+        labels: log p(label | state) of each step, (B, T, K); None where nothing is known.
     """
 
     about: HiddenMarkovDescription
@@ -105,17 +112,36 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     given_centre: Tensor | None = None
     given_floor: Tensor | None = None
     weights: Tensor | None = None
+    labels: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSteps:
-        """Steps on other rows, sums about the same centre so that they add up."""
+        """Steps on other rows without labels, sums about the same centre so that they add up."""
         return replace(
-            self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
+            self,
+            data=data,
+            given_centre=self.centre,
+            given_floor=self.floor,
+            weights=weights,
+            labels=None,
         )
+
+    @cached_property
+    def packed(self) -> Tensor:
+        """Sequences with their labels behind the items; see :func:`beside_labels`."""
+        return beside_labels(self.data, self.labels)
 
     @property
     def cut(self) -> Cut:
-        """Sequences cut into pieces."""
-        return cut_of(self.data, self.about.num_states)
+        """Sequences cut into pieces; their rows hold the items alone."""
+        cut = self._whole_cut
+        return cut if self.labels is None else replace(cut, rows=self._items(cut.rows))
+
+    @property
+    def _whole_cut(self) -> Cut:
+        return cut_of(self.packed, self.about.num_states)
+
+    def _items(self, rows: Tensor) -> Tensor:
+        return rows[..., : self.data.shape[-1]]
 
     @cached_property
     def distribution(self) -> ComponentDistribution:
@@ -127,7 +153,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.distribution.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
+        return self.distribution.floor(self.cut.rows, weights_of_steps(self.packed, self.weights))
 
     @cached_property
     def centre(self) -> Tensor:
@@ -160,12 +186,14 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             if self.weights is None
             else self.weights.double().repeat_interleave(self.cut.num_each)
         )  # of every piece
+        densities = densities_with_labels(self.distribution, self.data.shape[-1])
         for smoothed in smoothed_blocks(
-            self.cut, initial, transitions, self.distribution.log_densities, own, most, self.weights
+            self._whole_cut, initial, transitions, densities, own, most, self.weights
         ):
             block = smoothed.block
             share = smoothed.of_rows
-            statistics = self.distribution.statistics(block.rows, share, self.centre, own)
+            items = self._items(block.rows)
+            statistics = self.distribution.statistics(items, share, self.centre, own)
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
@@ -195,7 +223,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             share: states of the rows with entries, (R, N, K), as chances.
             blank: any values, (R, ...).
         """
-        rows = weights_of_steps(self.data, self.weights)
+        rows = weights_of_steps(self.packed, self.weights)
         share = share if rows is None else share * rows.unsqueeze(-1)
         emissions = self.distribution.first(
             self.cut.rows, share, self.centre, emission_of(blank), self.floor
@@ -214,6 +242,28 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
                 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
             )
         return new
+
+
+def beside_labels(packed: Tensor, labels: Tensor | None) -> Tensor:
+    """Sequences (B, T, J) with log p(label | state), (B, T, K), behind the items.
+
+    Steps of which nothing is seen nor known have NaN there, and infinity after the end.
+    """
+    if labels is None:
+        return packed
+    told = (labels != labels[..., :1]).any(-1) | packed.isfinite().any(-1)
+    empty = torch.where(inside_of(packed), torch.nan, torch.inf).to(labels).unsqueeze(-1)
+    return torch.cat([packed, torch.where(told.unsqueeze(-1), labels, empty).to(packed)], -1)
+
+
+def densities_with_labels(distribution: ComponentDistribution, num_items: int) -> Densities:
+    """Log-densities of rows whose columns behind the items are log p(label | state)."""
+
+    def densities(params: Params, rows: Tensor) -> Tensor:
+        found = distribution.log_densities(params, rows[..., :num_items])
+        return found if rows.shape[-1] == num_items else found + rows[..., num_items:]
+
+    return densities
 
 
 def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.programs.program import Params
-from inference.structures.hidden_markov.em_steps import emission_of, initial_of
+from inference.structures.hidden_markov.em_steps import (
+    beside_labels,
+    densities_with_labels,
+    emission_of,
+    initial_of,
+)
 from inference.structures.hidden_markov.forward_backward import Cut, smoothed_blocks
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -70,17 +75,23 @@ def densities_of(about: HiddenMarkovDescription, params: Params, packed: Tensor)
     return out
 
 
-def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
-    """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end."""
+def smoothed_states(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor, labels: Tensor | None = None
+) -> Tensor:
+    """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end.
+
+    ``labels``: log p(label | state) of every step, (B, T, K), on which it is conditional too.
+    """
     if params["transitions"].dim() == 2:
         one = {name: value.unsqueeze(0) for name, value in params.items()}
-        return smoothed_states(about, one, packed)[0]
-    cut, transitions = Cut.build(packed, about.num_states, all_steps=True), params["transitions"]
+        return smoothed_states(about, one, packed, labels)[0]
+    whole, transitions = beside_labels(packed, labels), params["transitions"]
+    cut = Cut.build(whole, about.num_states, all_steps=True)
     blocks = smoothed_blocks(
         cut,
         initial_of(about, params),
         transitions,
-        distribution_of(about.emission).log_densities,
+        densities_with_labels(distribution_of(about.emission), packed.shape[-1]),
         emission_of(params),
         max(1, MOST_STEPS // (len(transitions) * about.num_states)),
     )

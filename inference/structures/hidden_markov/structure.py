@@ -22,6 +22,7 @@ from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
 from inference.base.structure import (
     Capability,
+    LabelledLatent,
     NamedEstimate,
     Recommendation,
     Standard,
@@ -42,11 +43,14 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
+from inference.programs.labelled import NEVER
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
     HiddenMarkovSteps,
     emission_of,
+    excess_of,
+    initial_of,
     near_rows,
     near_windows,
     weights_of_steps,
@@ -55,6 +59,7 @@ from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.descriptions.row_distributions import RowDistribution
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ class HiddenMarkovStructure(Structure):
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
         """Capabilities: row blocks, unless negative binomial sizes need the rows again."""
         blocks = {Capability.BLOCKS} if self.distribution.of_sums else set()
-        return frozenset({Capability.WEIGHTS} | blocks)
+        return frozenset({Capability.WEIGHTS, Capability.LABELS} | blocks)
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
@@ -123,6 +128,7 @@ class HiddenMarkovStructure(Structure):
                 problem.data,
                 chunk_elements,
                 weights=problem.weights,
+                labels=(problem.labels or {}).get("states"),
             )
 
         return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
@@ -165,6 +171,48 @@ class HiddenMarkovStructure(Structure):
             problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
         )
 
+    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
+        shape = tuple(problem.data.shape[:2])
+        return {"states": LabelledLatent(shape, self.about.num_states, is_ragged=True)}
+
+    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+        """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
+        if "states" not in tables:
+            return
+        table, inside = tables["states"], inside_of(problem.data)
+        told = (table != table[..., :1]).any(-1)
+        for row, step in (told & ~inside).nonzero()[:1].tolist():
+            raise ValueError(
+                f"labels of 'states': -1 was expected after the end of sequence {row}, got a label"
+                f" at step {step}"
+            )
+        unseen = told & ~problem.data.isfinite().any(-1)
+        if isinstance(self.about.emission.component, RowDistribution) and bool(unseen.any()):
+            row, step = unseen.nonzero()[0].tolist()
+            raise ValueError(
+                "labels of 'states': distributions of whole rows take labels of steps that have"
+                f" entries, and step {step} of sequence {row} has none: give -1 there"
+            )
+        possible = table > NEVER / 2
+        _, graph = excess_of(self.about, table)
+        first = torch.ones_like(table[0, 0])
+        if isinstance(self.about.initial, tuple):
+            first = initial_of(self.about, {"transitions": graph.to(table)})
+        reached = possible[:, 0] & (first > 0)
+        for step in range(table.shape[1]):
+            if step:
+                moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
+                reached = torch.where(inside[:, step, None], moved, reached)
+            for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
+                raise ValueError(
+                    "labels of 'states': a path of allowed moves was expected, and none of them"
+                    f" leads to the label at step {step} of sequence {row}"
+                )
+
+    def means_given_labels(self, problem: Problem, params: Params) -> Params:
+        labels = (problem.labels or {}).get("states")
+        return {"states": smoothed_states(self.about, params, problem.data, labels)}
+
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Raise variances to their floor, where the objective of EM is defined."""
         if "dispersion" not in params:
@@ -200,7 +248,7 @@ class HiddenMarkovStructure(Structure):
         """The same of a few restarts."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
-            weights_of_steps(problem.data, problem.weights),
+            weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights),
         )
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
