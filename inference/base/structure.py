@@ -271,6 +271,10 @@ class Structure:
                 out[site.name] = LabelledLatent(site.shape, values, site.is_binary)
         return out
 
+    def labels_by_row(self, data: Any, labels: Any) -> Any:
+        """Labels laid out as the rows are, where they follow the lines of a frame of steps."""
+        return labels
+
     def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
         """Refuse labels that have no chance together, whatever the parameters.
 

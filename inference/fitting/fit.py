@@ -254,7 +254,7 @@ def fit(
                     "checkpoint: label_error='estimate' fits many times, and keeps no checkpoint:"
                     " give a number"
                 )
-            known = known_of(problem, labels, error)
+            known = known_of(problem, labels, error, data=data)
             problem = dataclasses.replace(problem, labels=known.tables or None)
         if labels is None or not known.tables:
             result = fit_problem(problem, method, init, num_restarts, progress, path)

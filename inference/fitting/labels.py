@@ -57,7 +57,11 @@ class Known:
 
 
 def known_of(
-    problem: Problem, labels: Any, error: float, names: Mapping[str, tuple[str, ...]] | None = None
+    problem: Problem,
+    labels: Any,
+    error: float,
+    names: Mapping[str, tuple[str, ...]] | None = None,
+    data: Any = None,
 ) -> Known:
     """Tables of the labels of all rows.
 
@@ -65,6 +69,7 @@ def known_of(
         problem: model and data.
         labels: as ``fit`` takes them; error: chance that a label is wrong.
         names: of the values, by site, where an earlier fit has settled them.
+        data: the rows as they were given, whose lines labels of steps may follow.
 
     Raises:
         ValueError: for a model without a latent that labels can be said of, labels of another shape
@@ -92,6 +97,7 @@ def known_of(
                 f"labels: one of the latents {listed(map(repr, targets), 6)} was expected, got"
                 f" {site!r}"
             )
+        given = problem.structure.labels_by_row(data, given)
         table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
         like = first_tensor(problem.data)
         like = like if like.is_floating_point() else torch.zeros((), dtype=torch.float64)
@@ -469,7 +475,7 @@ def posterior_given_labels(
     """
     problem = _problem_of_fit(fit, data)
     error = (fit.label_error or 0.0) if label_error is None else check_error(label_error)
-    known = known_of(problem, labels, error, fit.label_names)
+    known = known_of(problem, labels, error, fit.label_names, data)
     problem = dataclasses.replace(problem, labels=known.tables or None)
     return fit.structure.means_given_labels(problem, fit.params)
 
@@ -510,7 +516,7 @@ def accuracy(fit: FitRecord, data: Any, labels: Any, site: str | None = None) ->
         ValueError: for rows that the fit itself was told of, or no labels.
     """
     problem = _problem_of_fit(fit, data)
-    known = known_of(problem, labels, 0.0, fit.label_names)
+    known = known_of(problem, labels, 0.0, fit.label_names, data)
     if site is None and len(known.allowed) == 1:
         (site,) = known.allowed
     own = known.allowed.get(site or "")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, RowBlocks, fit
 from inference.bootstrap import bootstrap
+from inference.estimator import ZooEstimator
 from inference.fitting.labels import known_of, log_table
 from inference.fitting.problem import problem_of
 from inference.programs.labelled import NEVER
@@ -301,6 +302,42 @@ def test_names_stay_with_the_fit_and_new_rows_may_have_labels(tmp_path: Path) ->
     np.testing.assert_allclose(chances[1:], loaded.predict_proba(x[1:3]), atol=1e-9)
     with pytest.raises(ValueError, match="'ill', 'well' of the fit was expected, got 'dead'"):
         loaded.predict(x[:1], labels=["dead"])
+
+
+def test_labels_of_steps_follow_the_lines_of_a_frame() -> None:
+    rng = np.random.default_rng(0)
+    z = (rng.random((8, 12)) < 0.25).cumsum(1) % 2
+    frame = pd.DataFrame(
+        {
+            "sequence": np.repeat(np.arange(8), 12),
+            "time": np.tile(np.arange(12), 8),
+            "x": (rng.normal(size=(8, 12)) + 2 * z).ravel(),
+        }
+    )
+    told = np.where(rng.random((8, 12)) < 0.3, z, -1)
+    names = pd.Series([None if v < 0 else "ab"[v] for v in told.ravel()])
+    order = rng.permutation(len(frame))
+    model = HiddenMarkov(2, Normal())
+    shuffled = fit(model, frame.iloc[order], labels=names.iloc[order])
+    plain = fit(model, frame["x"].to_numpy().reshape(8, 12, 1), labels=told)
+    assert shuffled.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-6)
+    assert shuffled.label_names == {"states": ("a", "b")}
+
+
+def test_an_estimator_takes_labels_as_y() -> None:
+    x, z = answers()
+    told = some(z, 0.3)
+    numbers = ZooEstimator(Mixture(2), semi_supervised=True).fit(x, told)
+    by_hand = fit(Mixture(2), x, labels=told)
+    assert numbers.predict(x).tolist() == by_hand.predict(x).tolist()
+    assert numbers.classes_.tolist() == [0, 1]
+    names = np.where(told < 0, None, np.array(["ill", "well"])[z])
+    named = ZooEstimator(Mixture(2), semi_supervised=True).fit(x, names)
+    assert named.predict(x[:20]).tolist() == [["ill", "well"][k] for k in by_hand.predict(x[:20])]
+    assert named.classes_.tolist() == ["ill", "well"]
+    plain = ZooEstimator(Mixture(2)).fit(x, told)
+    assert plain.fit_.labels is None
+    assert not hasattr(plain, "classes_")
 
 
 def test_accuracy_is_that_of_rows_that_were_held_back() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -57,9 +58,11 @@ from inference.structures.hidden_markov.em_steps import (
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
-from ppl_models.data.sequences import inside_of
+from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution
+from ppl_models.parts.responses import Normal
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
@@ -174,6 +177,20 @@ class HiddenMarkovStructure(Structure):
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         shape = tuple(problem.data.shape[:2])
         return {"states": LabelledLatent(shape, self.about.num_states, is_ragged=True)}
+
+    def labels_by_row(self, data: Any, labels: Any) -> Any:
+        data = as_frame(data)
+        if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
+            return labels
+        places = [name for name in data.columns if name in self.row_columns]
+        lines = data[places].assign(line=np.arange(len(data)))
+        packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
+        every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+        line = packed[..., 0].numpy()
+        out = np.full(line.shape, None, dtype=object)
+        for place in np.argwhere(np.isfinite(line)).tolist():
+            out[tuple(place)] = every[int(line[tuple(place)])]
+        return out
 
     def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
         """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
