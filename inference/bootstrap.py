@@ -128,6 +128,7 @@ def bootstrap(
     if estimate.draws is not None:
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
     estimate.refuse_weights("bootstrap")
+    estimate.refuse_labels("bootstrap")
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
     with quiet():  # of the data's columns: said when the estimate was made
         problem = problem_of(estimate.model, rows, seed)

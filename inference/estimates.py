@@ -25,6 +25,7 @@ from inference.fitting.columns import (
     variables_of,
 )
 from inference.fitting.record import FitRecord
+from inference.fitting.repr import labels_in_words
 from inference.identifiability.scores import (
     MOST_BITS,
     MOST_PARAMETERS,
@@ -308,7 +309,9 @@ def summary_of(
         else reason or "intervals need the data of the fit: pass them, as summary(data)"
     )
     nothing = "needs the data" if data is None and reason is None else "none, see note"
-    note = " ".join(text for text in (note, unlisted_sites(fit.structure)[1]) if text)
+    told = labels_in_words(fit)
+    told = told and f"{told[0].upper()}{told[1:]}"
+    note = " ".join(text for text in (note, unlisted_sites(fit.structure)[1], told) if text)
     held = "held at this value"
     lines = [
         [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
@@ -57,15 +57,22 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     without discrete latents. ``sample_weight`` goes by metadata routing, and is refused by models
     that do not take weights.
 
+    With ``semi_supervised=True`` y holds what is known of the classes, as the estimators of
+    ``sklearn.semi_supervised`` have it: whole numbers from 0 or names, -1 (None among names) where
+    the class of a row is not known. ``predict`` speaks of these classes, ordered as ``classes_``.
+
     Args:
         model: a zoo model, or any Pyro program of one argument.
         method, init, num_restarts: as :func:`inference.fit` has them.
         random_state: its seed; None or a ``RandomState`` draws one in each call of ``fit``.
         site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out
             where there is one.
+        semi_supervised: whether y holds labels, as above; False ignores it.
+        label_error: chance that a label is wrong, or "estimate"; see :func:`inference.fit`.
 
     Attributes:
         fit_: the :class:`inference.Fit`.
+        classes_: with labels, the names or numbers of the classes.
         n_features_in_, feature_names_in_: the columns seen in ``fit``.
     """
 
@@ -78,6 +85,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         num_restarts: int | None = None,
         random_state: Any = 0,
         site: str | None = None,
+        semi_supervised: bool = False,
+        label_error: float | str = 0.0,
     ) -> None:
         self.model = model
         self.method = method
@@ -85,15 +94,17 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         self.num_restarts = num_restarts
         self.random_state = random_state
         self.site = site
+        self.semi_supervised = semi_supervised
+        self.label_error = label_error
 
     fit_: Fit
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ZooEstimator:
-        """Fit the model to the rows of X; y is ignored.
+        """Fit the model to the rows of X, and to labels y where ``semi_supervised``.
 
         Args:
             X: the table.
-            y: ignored.
+            y: what is known of the classes, where ``semi_supervised``; ignored elsewhere.
             sample_weight: how many rows each row stands for, (N,); None for one.
 
         Raises:
@@ -108,20 +119,44 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             self.num_restarts,
             self._seed(),
             weights=sample_weight,
+            labels=y if self.semi_supervised else None,
+            label_error=cast("Any", self.label_error if self.semi_supervised else 0.0),
         )
         self._first_row = table[:1]
         return self
 
     @available_if(_has_classes)
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """``fit``, then ``predict`` of the same rows; y is ignored."""
+        """``fit``, then ``predict`` of the same rows; y as there."""
         return self.fit(X, y, sample_weight).predict(X)
 
     @available_if(_has_classes)
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, (N,), or its bits, (N, K)."""
         table = self._table(X)
-        return self.fit_.predict(table, self.site)
+        codes = self.fit_.predict(table, self.site)
+        return self._names[codes] if self._names is not None else codes
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Names of the classes, of a fit with labels; numbers where labels were numbers."""
+        check_is_fitted(self)
+        if self.fit_.labels is None:
+            raise AttributeError("classes_: a fit with labels was expected")
+        return self._names if self._names is not None else np.arange(self._num_values)
+
+    @property
+    def _num_values(self) -> int:
+        (table, *_) = (self.fit_.labels or {}).values()
+        return int(table.shape[-1])
+
+    @property
+    def _names(self) -> np.ndarray | None:
+        """Names of the values of the one latent that labels name; those without one by number."""
+        for names in (self.fit_.label_names or {}).values():
+            others = range(len(names), self._num_values)
+            return np.array([*names, *map(str, others)], dtype=object)
+        return None
 
     @available_if(_has_classes)
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -81,6 +81,44 @@ def nearest(x: Tensor, picked: Tensor) -> Tensor:
     return torch.cat([torch.cdist(rows, picked).argmin(-1) for rows in _some_rows(x)])
 
 
+def labelled_owners(owner: Tensor, table: Tensor) -> Tensor:
+    """Groups of rows (R, N) renamed to agree with labels most, labelled rows as these say.
+
+    Args:
+        owner: 0, ..., K - 1; table: log p(label | group), (N, K), alike where nothing is known.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    size, told = table.shape[-1], (table != table[:, :1]).any(-1)
+    table = table.clamp(min=-1e3)
+    out = []
+    for own in owner:
+        gain = torch.nn.functional.one_hot(own[told], size).to(table).mT @ table[told]
+        _, names = linear_sum_assignment(-gain.cpu().numpy())
+        renamed = torch.as_tensor(names, device=own.device)[own]
+        out.append(torch.where(told, table.argmax(-1), renamed))
+    return torch.stack(out)
+
+
+def labelled_centres(x: Tensor, table: Tensor, others: Tensor) -> Tensor:
+    """Centres (K, J): means of the rows with each label, the farthest of others where none has it.
+
+    Seeded k-means (S. Basu, A. Banerjee and R. Mooney 2002, ICML).
+
+    Args:
+        x: (N, J); table: as :func:`labelled_owners`; others: (K, J).
+    """
+    sure = (table != table[:, :1]).any(-1) & (table == table.amax(-1, keepdim=True)).sum(-1).eq(1)
+    share = torch.nn.functional.one_hot(table[sure].argmax(-1), table.shape[-1]).to(x)  # (n, K)
+    counts = share.sum(0)
+    found = share.mT @ x[sure] / counts.clamp(min=1).unsqueeze(-1)
+    for k in (counts == 0).nonzero()[:, 0].tolist():
+        apart = torch.cdist(others, found[counts > 0]) if bool((counts > 0).any()) else None
+        found[k] = others[k if apart is None else int(apart.amin(-1).argmax())]
+        counts[k] = 1
+    return found
+
+
 def split_share(share: Tensor, which: int, statistic: Tensor, mask: Tensor | None) -> Tensor:
     """Split one of K components across the direction of its largest spread: K + 1 chances.
 
@@ -134,6 +172,8 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
         [centres(x, site.num_values, True, generator) for _ in range(num_starts)]
     )  # (R, K, J)
     z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
+    known = (problem.labels or {}).get(site.name)
+    z = z if known is None else labelled_owners(z, known)
     like = program.draw_prior(num_starts, problem.seed)
     middle = program.constrained(program.centre(like))
     start = {name: value.detach() for name, value in middle.items()}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.summed_steps import SummedGenericSteps, SummedSteps
-from inference.base.structure import Capability
+from inference.base.structure import Capability, Structure
 from inference.programs.program import Params
 from inference.programs.restarts import stacked
 
@@ -149,6 +149,8 @@ def _relative(params: Params) -> float:
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
     """Parameters of one restart aligned with another's, and the other's, or None."""
     first, second = ({name: value[i] for name, value in params.items()} for i in (r, head))
+    if problem.labels:  # which name the latents
+        return first, second
     aligned = problem.structure.align(first, second)
     return None if aligned is None else (aligned.params, second)
 
@@ -182,6 +184,8 @@ def _apart(problem: Problem, params: Params, r: int, head: int) -> float:
 
 def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
     """Exact objective of all rows, also where they come in blocks."""
+    if problem.labels and Capability.LABELS not in problem.structure.capabilities:
+        return Structure.exact_objective(problem.structure, problem, params)
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
     steps = (

@@ -32,6 +32,7 @@ from inference.base.progress import Progress
 from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.global_state import threads_for
+from inference.programs.labelled import Labelled
 from inference.programs.posterior_predictive import tables_of
 from inference.programs.program import Params, Program
 from inference.programs.quadrature import quadrature_of
@@ -109,6 +110,30 @@ class Capability(enum.Enum):
     WEIGHTS = "steps of EM count rows by weights"
     BLOCKS = "EM needs no more than sums over rows, so that they may come block by block"
     LOCAL_BLOCKS = "an engine of its own solves the local sites of the rows of a block"
+    LABELS = "steps of EM add log p(label | latent) to the log-density of rows and latents"
+
+
+@dataclass(frozen=True)
+class LabelledLatent:
+    """Latent of the rows that labels can be said of.
+
+    Args:
+        shape: one label for each entry, (N,), (N, bits) or (sequences, steps).
+        num_values: V, values 0, ..., V - 1.
+        is_binary: whether the values are bits; is_ragged: whether rows are sequences of steps.
+    """
+
+    shape: tuple[int, ...]
+    num_values: int
+    is_binary: bool = False
+    is_ragged: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """Number of labels, as ``100 rows``."""
+        if self.is_ragged:
+            return f"{self.shape[1]:,} steps of {self.shape[0]:,} sequences"
+        return f"{self.shape[0]:,} rows" + "".join(f" and {n} latents" for n in self.shape[1:])
 
 
 class Structure:
@@ -234,6 +259,46 @@ class Structure:
         """
         return None
 
+    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
+        """Latents of the rows that labels can be said of, by site: of classes, and of bits."""
+        program = problem.program()
+        out = {}
+        for site in program.sites:
+            if site.name not in program.row_latents or site.name in program.integrated:
+                continue
+            if site.distribution == "Categorical" or site.is_binary:
+                values = 2 if site.is_binary else site.num_values or 0
+                out[site.name] = LabelledLatent(site.shape, values, site.is_binary)
+        return out
+
+    def labels_by_row(self, data: Any, labels: Any) -> Any:
+        """Labels laid out as the rows are, where they follow the lines of a frame of steps."""
+        return labels
+
+    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+        """Refuse labels that have no chance together, whatever the parameters.
+
+        Args:
+            problem: model and data; tables: as ``Problem.labels``.
+
+        Raises:
+            ValueError: naming the row.
+        """
+
+    def means_given_labels(self, problem: Problem, params: Params) -> Params:
+        """As :meth:`latent_means`, given the labels of the problem too."""
+        return self.latent_means(problem.program(), params)
+
+    def labelled_posteriors(self, problem: Problem, params: Params) -> Params:
+        """Posterior of each labelled latent given data and labels, (N, ..., V), by site."""
+        means = self.means_given_labels(problem, params)
+        return {
+            site: means[site]
+            if means[site].dim() == table.dim()
+            else torch.stack([1 - means[site], means[site]], -1)
+            for site, table in (problem.labels or {}).items()
+        }
+
     def gibbs(self, program: Program) -> Gibbs:
         """A sampler of the latents of the program's rows.
 
@@ -246,7 +311,8 @@ class Structure:
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
-        steps = self.steps(problem, 2**18, 1) if Capability.WEIGHTS in self.capabilities else None
+        is_fast = Capability.WEIGHTS in self.capabilities
+        steps = problem.steps(2**18, 1) if is_fast else None
         if steps is not None:  # else the program is traced
             with torch.no_grad():
                 _, log_likelihood, log_prior = steps.e_step(params)
@@ -414,6 +480,8 @@ class Problem:
         weights: how often each row of ``data`` counts, (N,); None for once.
         rows: all rows, where they come in blocks and ``data`` is a sample of them; None where
             ``data`` are all.
+        labels: by latent site, log p(label | value) of every row of ``data``, (N, ..., V); None
+            where no latent is known.
     """
 
     model: Callable[..., Any]
@@ -428,12 +496,14 @@ class Problem:
     )
     weights: Tensor | None = None
     rows: CheckedRows | None = None
+    labels: dict[str, Tensor] | None = None
 
     def program(self) -> Program:
-        """The program with all the data."""
+        """The program with all the data, and the labels of latents."""
 
         def traced() -> Program:
-            program = Program(self.model, self.data)
+            model = self.model if self.labels is None else Labelled(self.model, self.labels)
+            program = Program(model, self.data)
             program.share_trial(self.trial_results)
             return program
 
@@ -445,7 +515,7 @@ class Problem:
         Args:
             name: of the value; make: called where it is not there yet.
         """
-        sources = (self.model, self.data, self.weights)
+        sources = (self.model, self.data, self.weights, self.labels)
         cached = self.cache.get(name)
         if cached is None or any(a is not b for a, b in zip(cached[0], sources, strict=True)):
             cached = self.cache[name] = (sources, make())
@@ -517,6 +587,20 @@ class Problem:
             cache={},
         )
 
+    def steps(self, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
+        """As :meth:`Structure.steps`; None where they would leave labels of rows out."""
+        if self.labels and Capability.LABELS not in self.structure.capabilities:
+            return None
+        return self.structure.steps(self, chunk_elements, num_inner)
+
+    def canonical(self, params: Params) -> Params:
+        """As :meth:`Structure.canonical`; as they are where labels of rows name the latents."""
+        return params if self.labels else self.structure.canonical(params)
+
+    def exchangeable(self) -> tuple[Labels, ...]:
+        """Latents that may exchange names: those of :meth:`Structure.labels` without labels."""
+        return tuple(own for own in self.structure.labels() if own.name not in (self.labels or {}))
+
     def fingerprint(self, method: Any, start: Params) -> str:
         """Digest of model, data, method, start and seed, by their code and contents.
 
@@ -531,6 +615,7 @@ class Problem:
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),
             *([] if self.weights is None else [digest_of(self.every_weight(), "the weights")]),
+            *([] if self.labels is None else [digest_of(self.labels, "the labels")]),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 

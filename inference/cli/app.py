@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.base.streaming.column_scan import numbered
-from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns
+from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns, read_labels
 from inference.cli.streaming import fit_blocks
 from ppl_models.data.items import EVERY
 
@@ -200,7 +200,10 @@ def run(
         if isinstance(rows, RowBlocks):
             result = fit_blocks(model, rows, first, **settings)
         else:
-            result = fit(model, rows, methods[getattr(call, "engine", "auto")], **settings)
+            labels, error = read_labels(call), getattr(call, "label_error", None)
+            method = methods[getattr(call, "engine", "auto")]
+            known = {} if labels is None else {"labels": labels, "label_error": error or 0.0}
+            result = fit(model, rows, method, **settings, **known)
     for text in result.warnings:
         warn(text)
     return result

@@ -145,6 +145,8 @@ def fit_mixture(call: Call) -> None:
             "--checkpoint: one fit is kept in it, and --choose makes several; give --components"
             " with it"
         )
+    if call.labels is not None and call.choose is not None:
+        raise ValueError("--labels name the groups, whose number --components says, not --choose")
     sizes = None if call.choose is None else range_of(call.choose, "--choose")
 
     def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
@@ -186,7 +188,13 @@ def fit_mixture(call: Call) -> None:
 
 def _in_memory(call: Call) -> str:
     """Why rows that are named, or columns of the file, are wanted in memory; "" if they are not."""
-    options = {"--transpose": call.transpose, "--long": call.long, "--id": call.id}
+    told = getattr(call, "labels", None)
+    options = {
+        "--transpose": call.transpose,
+        "--long": call.long,
+        "--id": call.id,
+        "--labels": told,
+    }
     option = next((name for name, given in options.items() if given), "")
     return option and f"{option} reads rows in memory"
 

@@ -133,6 +133,10 @@ def choose_columns(call: Call) -> None:
     if call.columns is not None:
         call.columns = names_of(call.columns, "--columns")
     drop = None if call.drop is None else names_of(call.drop, "--drop")
+    told = getattr(call, "labels", None)
+    if told is not None:  # columns that are no items
+        call.labels = names_of(told, "--labels")
+        drop = [*(drop or ()), *call.labels]
     if (
         drop
         or call.id
@@ -145,6 +149,22 @@ def choose_columns(call: Call) -> None:
         apart += [] if given is None else names_of(given, "--covariates")
         names, call.id = columns_chosen(columns=call.columns, drop=drop or (), **_lies(call))
         call.columns = names if call.columns else [name for name in names if name not in apart]
+
+
+def read_labels(call: Call) -> Any:
+    """What is known of the latents: one column, or one for each bit, None where a cell is empty."""
+    import numpy as np
+    import pandas as pd
+
+    if getattr(call, "labels", None) is None:
+        return None
+    frame = read_mixed(call, call.labels, call.labels)[call.labels]
+    texts = frame.astype(object).where(frame.notna(), None)
+    try:
+        codes = texts.apply(pd.to_numeric).to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        codes = texts.replace("-1", None).to_numpy()
+    return codes[:, 0] if codes.shape[1] == 1 else np.asarray(codes)
 
 
 def read_csv(path: Path, separator: str) -> pd.DataFrame:

@@ -138,9 +138,7 @@ class EM:
     def steps(self, problem: Problem) -> Steps[Any]:
         """Steps of EM for a model: accelerated where its structure allows, else generic."""
         accelerated = (
-            problem.structure.steps(
-                problem, self.elements_at_once(first_tensor(problem.data)), self.num_inner
-            )
+            problem.steps(self.elements_at_once(first_tensor(problem.data)), self.num_inner)
             if self.accelerate
             else None
         )

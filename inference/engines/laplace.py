@@ -103,7 +103,7 @@ class Laplace:
             ),
         )
         program = problem.program()  # single precision is too coarse for curvature
-        mode = problem.structure.canonical(
+        mode = problem.canonical(
             {name: value[best].double() for name, value in outcome.params.items()}
         )
         coordinates = Coordinates.of(program, mode)
@@ -124,7 +124,8 @@ class Laplace:
         information = minus_hessian(
             lambda free: program.log_prior(coordinates.params(free)), center
         )
-        for part in data_chunks(problem.model, problem.data):
+        is_labelled = problem.labels is not None  # which chunks of rows know nothing of
+        for part in [program] if is_labelled else data_chunks(problem.model, problem.data):
             information = information + minus_hessian(
                 functools.partial(_log_likelihood, part, coordinates), center
             )

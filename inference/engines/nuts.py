@@ -526,9 +526,9 @@ def posterior_outcome(
 
     num_chains, num_draws = log_density.shape
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in params.items()}
-    labels = problem.structure.labels() if relabel else ()
+    labels = problem.exchangeable() if relabel else ()
     best = int(log_density.reshape(-1).nan_to_num(nan=-torch.inf).argmax())
-    reference = problem.structure.canonical({name: value[best] for name, value in flat.items()})
+    reference = problem.canonical({name: value[best] for name, value in flat.items()})
     program = problem.program()
     flat, changed = relabel_draws(flat, labels, reference, program.inside)
     sample_stats = dict(sample_stats)

@@ -164,10 +164,8 @@ class SVI:
         known = problem.structure.local_sites
         log_joint = log_posteriors(program, draws)
         ratio = (log_joint - log_guide).double().cpu()
-        labels = problem.structure.labels()
-        reference = problem.structure.canonical(
-            {name: value.mean(0) for name, value in draws.items()}
-        )
+        labels = problem.exchangeable()
+        reference = problem.canonical({name: value.mean(0) for name, value in draws.items()})
         draws, changed = relabel_draws(draws, labels, reference, program.inside)
         is_point = all(bool((value == value[:1]).all()) for value in draws.values())
         sample_stats: Params = {"lp": log_joint[None].double().cpu()}

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -50,6 +50,13 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import SearchState, search_starts
+from inference.fitting.labels import (
+    check_error,
+    check_labelling,
+    estimated_error,
+    known_of,
+    named_by_labels,
+)
 from inference.fitting.problem import (
     check_blocks,
     check_engine,
@@ -98,6 +105,8 @@ def fit(
     covariates_missing: Missing = "refuse",
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
+    labels: Any = None,
+    label_error: float | Literal["estimate"] = 0.0,
 ) -> Fit:
     """Fit a model to data.
 
@@ -162,6 +171,15 @@ def fit(
             them.
         args: of a program of your own, settings that follow its data: sizes, options, functions.
         kwargs: settings by name; the fit keeps both, so that later calls take data alone.
+        labels: what is known of the latents of some rows, by row: whole numbers 0, ..., V - 1, or
+            names (of a categorical column in the order of its categories, else in alphabetic
+            order), -1, NaN or None where nothing is known; sets of values, or bool (N, V), where
+            some are ruled out; chances (N, V), proportional to p(label | value). Of bits (N, K) of
+            0, 1 or chances of 1; of sequences (sequences, steps) or a list; of several latents a
+            dict by site. Labels name the latents, so that nothing is renamed, and the
+            log-likelihood is that of data and labels, log p(x, labels).
+        label_error: chance that a label is wrong, all other values equally likely then; "estimate"
+            for the most likely one, which counts as a parameter.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range;
@@ -210,6 +228,7 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
+    error = check_error(label_error)
     with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
@@ -224,7 +243,41 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        result = fit_problem(problem, method, init, num_restarts, progress, path)
+        if labels is not None:
+            if problem.rows is not None:
+                raise ValueError(
+                    "labels: rows in memory were expected, got RowBlocks: blocks.sample(20_000) is"
+                    " a table of some of them"
+                )
+            if path is not None and isinstance(label_error, str):
+                raise ValueError(
+                    "checkpoint: label_error='estimate' fits many times, and keeps no checkpoint:"
+                    " give a number"
+                )
+            known = known_of(problem, labels, error, data=data)
+            problem = dataclasses.replace(problem, labels=known.tables or None)
+        if labels is None or not known.tables:
+            result = fit_problem(problem, method, init, num_restarts, progress, path)
+        elif isinstance(label_error, str):
+
+            def fit_at(problem: Problem, before: Fit | None) -> Fit:
+                if before is None:
+                    return fit_problem(problem, method, init, num_restarts, progress)
+                again = dataclasses.replace(problem, start_given=True)
+                with quiet(ConvergenceWarning):
+                    return fit_problem(again, method or before.method, before, 1)
+
+            result, error = estimated_error(problem, known, fit_at, error)
+        else:
+            result = fit_problem(problem, method, init, num_restarts, progress, path)
+        if labels is not None and known.tables:
+            num_free = result.num_parameters + isinstance(label_error, str)
+            result = dataclasses.replace(
+                result,
+                label_names=known.names or None,
+                label_error=error,
+                num_free=num_free if isinstance(label_error, str) else result.num_free,
+            )
     return _told(result, caught)
 
 
@@ -352,6 +405,8 @@ def fit_problem(
         if problem.rows is not None:
             check_engine(problem.structure, method)
         refuse_sparse(problem, method)
+        if problem.labels:
+            check_labelling(problem, method)
         standard = _standard(problem, method)
         engine_problem = problem if standard is None else standard.problem
         if path is not None:
@@ -381,6 +436,8 @@ def fit_problem(
             with bar, isolated(seed), problem.threads():
                 if search is None:
                     start = _start(problem, standard, init, num_restarts or 1)
+                    if isinstance(init, str):
+                        start = named_by_labels(engine_problem, start)
                     state = (
                         method.run(engine_problem, start, bar, path)
                         if start
@@ -481,7 +538,10 @@ def _sample(problem: Problem, search: StartSearch) -> Problem:
         return problem
     drawn = torch.as_tensor(drawn_rows(len(data), rows, problem.seed), device=data.device)
     weights = None if problem.weights is None else problem.weights[drawn.to(problem.weights.device)]
-    return dataclasses.replace(problem, data=data[drawn], weights=weights, cache={})
+    labels = problem.labels and {
+        site: table[drawn.to(table.device)] for site, table in problem.labels.items()
+    }
+    return dataclasses.replace(problem, data=data[drawn], weights=weights, labels=labels, cache={})
 
 
 def fit_from(
@@ -528,7 +588,7 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
         )
         start = more_starts(batch_problem.structure, batch_problem, init, num_starts, batch)
         if start is not None:
-            return start
+            return named_by_labels(batch_problem, start)
         half = num_starts // 2
         assigned = assigned_start(batch_problem, half) if half and init == "spectral" else None
         if assigned is None:
@@ -665,6 +725,8 @@ def assemble(
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     engine_problem = problem if standard is None else standard.problem
+    if problem.labels:
+        outcome = dataclasses.replace(outcome, is_named=True)
     if isinstance(method, EM) and outcome.params and not outcome.is_named:
         outcome = dataclasses.replace(
             outcome,
@@ -768,6 +830,7 @@ def assemble(
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),
+        labels=problem.labels,
     )
 
 

@@ -194,6 +194,11 @@ class FitRecord:
         latents: by discrete latent site, how many there are in a row and how many values each has;
             None where the model sums them out inside a distribution of its own.
         row_weights: how often each row counted, (N,); None for once.
+        labels: by latent site, log p(label | value) of each row, (N, ..., V), alike for all values
+            where nothing was known; None for a fit without labels. ``log_likelihood`` is then that
+            of data and labels.
+        label_error: chance of a wrong label that the fit took, or found; label_names: by latent
+            site, the names of its values, where labels had some.
     """
 
     model: Callable[..., Any]
@@ -223,6 +228,9 @@ class FitRecord:
     latents: dict[str, tuple[int, ...]] | None = None
     row_weights: Tensor | None = None
     log_likelihood_error: float | None = None
+    labels: dict[str, Tensor] | None = None
+    label_error: float | None = None
+    label_names: dict[str, tuple[str, ...]] | None = None
 
     @property
     def structure(self) -> Structure:
@@ -300,6 +308,18 @@ class FitRecord:
         ]
         rows = max(self.num_rows, self.num_observations or 0.0)
         return threads_for(rows * max(1, len(self.item_names)) * max(1, sum(sizes)))
+
+    def refuse_labels(self, caller: str) -> None:
+        """Refuse a question that fits simulated rows, of which nothing is known.
+
+        Raises:
+            ValueError: saying what to do instead.
+        """
+        if self.labels:
+            raise ValueError(
+                f"{caller}: not worked out for a fit with labels, for simulated rows have none: fit"
+                " without labels"
+            )
 
     @property
     def likelihood_name(self) -> str:

@@ -22,6 +22,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("data", _data(fit)),
         *([("columns", taken)] if (taken := columns_in_words(fit)) else []),
         ("latents", _latents(fit)),
+        *([("labels", told)] if (told := labels_in_words(fit)) else []),
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         (
             "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",
@@ -44,6 +45,19 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
     if fit.warnings:
         facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
     return facts
+
+
+def labels_in_words(fit: FitRecord) -> str:
+    """Rows whose latents were known, as ``semi-supervised: 40 of 1,000 rows labelled``, or ""."""
+    if not fit.labels:
+        return ""
+    masks = [(table != table[..., :1]).any(-1) for table in fit.labels.values()]
+    some = sum(int(mask.reshape(len(mask), -1).any(-1).sum()) for mask in masks)
+    places = sum(int(mask.sum()) for mask in masks)
+    kind = "supervised" if all(bool(mask.all()) for mask in masks) else "semi-supervised"
+    steps = f", {counted(places, 'label')}" if places != some else ""
+    doubt = f", {fit.label_error:.2g} of labels taken to be wrong" if fit.label_error else ""
+    return f"{kind}: {some:,} of {counted(fit.num_rows, 'row')} labelled{steps}{doubt}"
 
 
 def _size(fit: FitRecord) -> tuple[str, str]:
@@ -122,6 +136,8 @@ def course_of(fit: FitRecord) -> str:
 def _given(fit: FitRecord) -> str:
     if fit.structure.relative_to is not None:
         return f" (to {fit.structure.relative_to})"
+    if fit.labels:
+        return " (of data and labels)"
     return (
         f" (given {' and '.join(fit.structure.local_sites)})" if fit.structure.local_sites else ""
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.base import drawing
-from inference.fitting import export, posterior, predict, storage, tabular
+from inference.fitting import export, labels as known, posterior, predict, storage, tabular
 from inference.fitting.columns import Names
 from inference.fitting.posterior import posterior_latents
 from inference.fitting.problem import in_blocks
@@ -44,7 +44,9 @@ class Fit(FitRecord):
 
     # ---------------------------------------------------------------- rows
 
-    def posterior_latents(self, data: Any, out: str | Path | None = None) -> dict[str, Tensor]:
+    def posterior_latents(
+        self, data: Any, out: str | Path | None = None, labels: Any = None
+    ) -> dict[str, Tensor]:
         """Posterior P(latent = 1 | row), (N, K) by site; probabilities of a categorical one.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
@@ -54,10 +56,15 @@ class Fit(FitRecord):
         Args:
             data: the rows, or :class:`~inference.base.streaming.row_blocks.RowBlocks`.
             out: a folder, in which ``<site>.npy`` is written of each latent site; None for memory.
+            labels: what is known of these rows, as ``fit`` takes it; None for nothing.
 
         Raises:
-            ValueError: if ``data`` does not fit the model.
+            ValueError: if ``data`` or ``labels`` do not fit the model.
         """
+        if labels is not None:
+            if out is not None:
+                raise ValueError("posterior_latents: out or labels were expected, got both")
+            return known.posterior_given_labels(self, data, labels)
         return posterior.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
@@ -261,8 +268,10 @@ class Fit(FitRecord):
         """
         return as_given(data, tabular.posterior_frame(self, data, names))
 
-    def predict(self, data: Any, site: str | None = None) -> np.ndarray:
-        """Most probable class of each row, or its bits.
+    def predict(self, data: Any, site: str | None = None, labels: Any = None) -> np.ndarray:
+        """Most probable class of each row, or its bits; given ``labels`` of some rows too.
+
+        With labels the most probable value of each latent (each step of a sequence) by itself.
 
         Example:
             >>> import numpy as np
@@ -274,11 +283,32 @@ class Fit(FitRecord):
             >>> classes.predict([[0, 0, 0, 0], [1, 1, 1, 1]])
             array([0, 1])
         """
+        if labels is not None:
+            return known.predicted_given_labels(self, data, labels, site)
         return predict.predicted(self, data, site)
 
-    def predict_proba(self, data: Any, site: str | None = None) -> np.ndarray:
-        """Class probabilities of each row, or P(bit = 1 | row)."""
+    def predict_proba(self, data: Any, site: str | None = None, labels: Any = None) -> np.ndarray:
+        """Class probabilities of each row, or P(bit = 1 | row); given ``labels`` of some too."""
+        if labels is not None:
+            return known.probabilities_given_labels(self, data, labels, site)
         return predict.probabilities(self, data, site)
+
+    def accuracy(self, data: Any, labels: Any, site: str | None = None) -> float:
+        """Share of labels of held-back rows that the prediction without them agrees with.
+
+        Example:
+            >>> import numpy as np
+            >>> from inference import fit
+            >>> from ppl_models import Mixture
+            >>> rng = np.random.default_rng(0)
+            >>> group = rng.choice([0, 0, 1], 200)
+            >>> answers = (rng.random((200, 4)) < np.where(group, 0.9, 0.2)[:, None]).astype(int)
+            >>> some = np.where(np.arange(200) < 10, group, -1)
+            >>> classes = fit(Mixture(2), answers, labels=some)
+            >>> classes.accuracy(answers, np.where(some == -1, group, -1)) > 0.9
+            True
+        """
+        return known.accuracy(self, data, labels, site)
 
     def score(self, data: Any) -> float:
         """Mean log-likelihood of a row, latents summed out."""

@@ -15,7 +15,9 @@ from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_second_derivatives
+from inference.programs.labelled import Labelled
 from inference.programs.program import Program
+from ppl_models.data.tables import first_tensor
 
 # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_PARAMETERS = 200
@@ -47,9 +49,25 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
 
 
 def programs_of(fit: FitRecord, data: Any) -> Iterator[Program]:
-    """Program on consecutive rows, in double precision; block by block for rows in blocks."""
+    """Program on consecutive rows, in double precision; block by block for rows in blocks.
+
+    Of a fit with labels with these, so that errors are those of the likelihood of both.
+    """
+    first = 0
     for part in data if isinstance(data, RowBlocks) else [data]:
-        yield from data_chunks(fit.model, as_fitted(fit, part))
+        for program in data_chunks(fit.model, as_fitted(fit, part)):
+            if fit.labels is None:
+                yield program
+                continue
+            begin = first
+            first += len(first_tensor(program.args[0])) if program.is_own else fit.num_rows
+            if first > fit.num_rows:
+                raise ValueError(
+                    f"data: the {fit.num_rows:,} rows of the fit were expected, whose labels it"
+                    " holds, got more"
+                )
+            tables = {site: table[begin:first].double() for site, table in fit.labels.items()}
+            yield Program(Labelled(fit.model, tables), *program.args)
 
 
 def row_scores(

@@ -167,6 +167,7 @@ def likelihood_ratio_test(
     check_size("likelihood_ratio_test", "stop_after", stop_after)
     for name, fit_k in (("small", small), ("large", large)):
         fit_k.refuse_weights("likelihood_ratio_test")
+        fit_k.refuse_labels("likelihood_ratio_test")
         if fit_k.draws is not None:
             raise ValueError(
                 f"likelihood_ratio_test: {name} must be a point estimate, got posterior draws"

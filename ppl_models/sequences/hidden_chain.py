@@ -419,6 +419,8 @@ class HiddenChain(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = _Steps()
+    latent = "states"  # that labels of steps speak of
+    labels: Tensor | None = None
 
     def __init__(
         self,
@@ -443,7 +445,17 @@ class HiddenChain(TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> HiddenChain:
         new = HiddenChain(self.initial, self.transitions, self.emission, self.num_steps)
-        new._batch_shape = torch.Size(batch_shape)
+        new._batch_shape, new.labels = torch.Size(batch_shape), self.labels
+        return new
+
+    def with_labels(self, table: Tensor) -> HiddenChain:
+        """Distribution of rows and labels of their states.
+
+        Args:
+            table: log p(label | state) of every step, (B, T, K), zeros where nothing is known.
+        """
+        new = self.expand(self.batch_shape)
+        new.labels = table
         return new
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -462,6 +474,7 @@ class HiddenChain(TorchDistribution):
                 self._own + (len(rows), size)
             )
             densities = densities.reshape(own.numel(), -1, value.shape[-2], size)
+            densities = densities if self.labels is None else densities + self.labels
             initial, transitions = (
                 self.initial.expand(self._own + (size,)),
                 self.transitions.expand(self._own + (size, size)),
@@ -477,6 +490,7 @@ class HiddenChain(TorchDistribution):
             return found.reshape(())
         value = value.expand(shape + value.shape[-2:])
         densities = emission_densities(self.emission, value).expand(shape + (value.shape[-2], size))
+        densities = densities if self.labels is None else densities + self.labels
         initial, transitions = (
             self.initial.expand(shape + (size,)),
             self.transitions.expand(shape + (size, size)),

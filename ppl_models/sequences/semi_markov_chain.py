@@ -103,7 +103,7 @@ class SemiMarkovChain(HiddenChain):
     def expand(self, batch_shape: Any, _instance: Any = None) -> SemiMarkovChain:
         parts = self.initial, self.transitions, self.tables, self.emission
         new = SemiMarkovChain(*parts, self.num_steps)
-        new._batch_shape = torch.Size(batch_shape)
+        new._batch_shape, new.labels = torch.Size(batch_shape), self.labels
         return new
 
     def _log_chain(

@@ -296,3 +296,22 @@ def test_groups_that_depend_on_covariates_come_back_from_the_folder(people, tmp_
     )
     assert twice.exit_code != 0
     assert "--covariates: age cannot be among --columns too" in twice.stderr
+
+
+def test_labels_name_the_groups_and_are_no_item(people, tmp_path):
+    frame = pd.read_csv(people)
+    frame["known"] = frame["town"].where(frame["id"] % 4 == 0)
+    frame.to_csv(tmp_path / "some.csv", index=False)
+    asked = ("--components", 2, "--columns", "age,visits,known", "--labels", "known")
+    done = mixture(tmp_path / "some.csv", tmp_path / "out", *asked, "--label-error", 0.01)
+    assert done.exit_code == 0, done.stderr
+    found = Fit.load(tmp_path / "out" / "fit")
+    assert found.item_names == ("age", "visits")
+    assert found.label_names == {"assignments": ("Bonn", "Ulm")}
+    assert "semi-supervised: 20 of 80 rows labelled, 0.01" in repr(found)
+    held = frame["town"].where(frame["known"].isna())
+    assert found.accuracy(frame[["age", "visits"]], held) > 0.9
+    refused = mixture(
+        people, tmp_path / "no", "--choose", "1..2", "--columns", "age", "--labels", "town"
+    )
+    assert "--labels name the groups, whose number --components says" in refused.stderr

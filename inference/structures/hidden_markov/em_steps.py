@@ -15,7 +15,12 @@ from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.durations import geometric_means, maximise_durations
-from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
+from inference.structures.hidden_markov.forward_backward import (
+    Cut,
+    Densities,
+    cut_of,
+    smoothed_blocks,
+)
 from inference.structures.hidden_markov.visits import SemiMarkov, blocks_of, smoothed_visits
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -103,14 +108,20 @@ def semi_markov(about: HiddenMarkovDescription, params: Params, num_steps: int) 
 
 
 def densities_at_steps(
-    distribution: ComponentDistribution, params: Params, packed: Tensor
+    distribution: ComponentDistribution,
+    params: Params,
+    packed: Tensor,
+    labels: Tensor | None = None,
 ) -> Tensor:
-    """Log-density of every step in every state, (R, B, T, K); zero where nothing was seen."""
+    """Log-density of every step in every state, (R, B, T, K); zero where nothing was seen.
+
+    ``labels``: log p(label | state) of every step, (B, T, K), which is added.
+    """
     seen, transitions = packed.isfinite().any(-1), params["transitions"]
     out = transitions.new_zeros(*transitions.shape[:1], *seen.shape, transitions.shape[-1])
     if bool(seen.any()):
         out[:, seen] = distribution.log_densities(emission_of(params), packed[seen]).to(out)
-    return out
+    return out if labels is None else out + labels.to(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +151,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             if None.
         given_floor: least variances; those that these rows suggest if None.
         weights: how often each sequence counts, (B,); None for once.
+        labels: log p(label | state) of each step, (B, T, K); None where nothing is known.
     """
 
     about: HiddenMarkovDescription
@@ -149,17 +161,36 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     given_centre: Tensor | None = None
     given_floor: Tensor | None = None
     weights: Tensor | None = None
+    labels: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSteps:
-        """Steps on other rows, sums about the same centre so that they add up."""
+        """Steps on other rows without labels, sums about the same centre so that they add up."""
         return replace(
-            self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
+            self,
+            data=data,
+            given_centre=self.centre,
+            given_floor=self.floor,
+            weights=weights,
+            labels=None,
         )
+
+    @cached_property
+    def packed(self) -> Tensor:
+        """Sequences with their labels behind the items; see :func:`beside_labels`."""
+        return beside_labels(self.data, self.labels)
 
     @property
     def cut(self) -> Cut:
-        """Sequences cut into pieces."""
-        return cut_of(self.data, self.about.num_states)
+        """Sequences cut into pieces; their rows hold the items alone."""
+        cut = self._whole_cut
+        return cut if self.labels is None else replace(cut, rows=self._items(cut.rows))
+
+    @property
+    def _whole_cut(self) -> Cut:
+        return cut_of(self.packed, self.about.num_states)
+
+    def _items(self, rows: Tensor) -> Tensor:
+        return rows[..., : self.data.shape[-1]]
 
     @cached_property
     def distribution(self) -> ComponentDistribution:
@@ -171,7 +202,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         """Least variance of every item that has one, (D,)."""
         if self.given_floor is not None:
             return self.given_floor
-        return self.distribution.floor(self.cut.rows, weights_of_steps(self.data, self.weights))
+        return self.distribution.floor(self.cut.rows, weights_of_steps(self.packed, self.weights))
 
     @cached_property
     def centre(self) -> Tensor:
@@ -208,12 +239,14 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             if self.weights is None
             else self.weights.double().repeat_interleave(self.cut.num_each)
         )  # of every piece
+        densities = densities_with_labels(self.distribution, self.data.shape[-1])
         for smoothed in smoothed_blocks(
-            self.cut, initial, transitions, self.distribution.log_densities, own, most, self.weights
+            self._whole_cut, initial, transitions, densities, own, most, self.weights
         ):
             block = smoothed.block
             share = smoothed.of_rows
-            statistics = self.distribution.statistics(block.rows, share, self.centre, own)
+            items = self._items(block.rows)
+            statistics = self.distribution.statistics(items, share, self.centre, own)
             parts.add(MoveCounts(smoothed.first, smoothed.moves, share.sum(-2), statistics))
             values = smoothed.log_likelihood
             total = total + (values.sum(-1) if often is None else values @ often[block.pieces])
@@ -228,7 +261,8 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         lengths = inside_of(self.data).sum(1)
         for part in blocks_of(len(self.data), transitions[..., 0].numel() * self.data.shape[1]):
             packed, weights = self.data[part], None if self.weights is None else self.weights[part]
-            densities = densities_at_steps(self.distribution, params, packed)
+            labels = None if self.labels is None else self.labels[part]
+            densities = densities_at_steps(self.distribution, params, packed, labels)
             found = smoothed_visits(chain, densities, lengths[part], weights)
             seen = packed.isfinite().any(-1)
             rows, share = packed[seen], found.state[:, seen]
@@ -279,7 +313,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             share: states of the rows with entries, (R, N, K), as chances.
             blank: any values, (R, ...).
         """
-        rows = weights_of_steps(self.data, self.weights)
+        rows = weights_of_steps(self.packed, self.weights)
         share = share if rows is None else share * rows.unsqueeze(-1)
         emissions = self.distribution.first(
             self.cut.rows, share, self.centre, emission_of(blank), self.floor
@@ -302,6 +336,28 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
                 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
             )
         return new
+
+
+def beside_labels(packed: Tensor, labels: Tensor | None) -> Tensor:
+    """Sequences (B, T, J) with log p(label | state), (B, T, K), behind the items.
+
+    Steps of which nothing is seen nor known have NaN there, and infinity after the end.
+    """
+    if labels is None:
+        return packed
+    told = (labels != labels[..., :1]).any(-1) | packed.isfinite().any(-1)
+    empty = torch.where(inside_of(packed), torch.nan, torch.inf).to(labels).unsqueeze(-1)
+    return torch.cat([packed, torch.where(told.unsqueeze(-1), labels, empty).to(packed)], -1)
+
+
+def densities_with_labels(distribution: ComponentDistribution, num_items: int) -> Densities:
+    """Log-densities of rows whose columns behind the items are log p(label | state)."""
+
+    def densities(params: Params, rows: Tensor) -> Tensor:
+        found = distribution.log_densities(params, rows[..., :num_items])
+        return found if rows.shape[-1] == num_items else found + rows[..., num_items:]
+
+    return densities
 
 
 def weights_of_steps(packed: Tensor, weights: Tensor | None) -> Tensor | None:

@@ -11,7 +11,9 @@ from torch import Tensor
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.programs.program import Params
 from inference.structures.hidden_markov.em_steps import (
+    beside_labels,
     densities_at_steps,
+    densities_with_labels,
     emission_of,
     initial_of,
     is_plain,
@@ -89,27 +91,32 @@ def _one(params: Params) -> Params:
     return {name: value.unsqueeze(0) for name, value in params.items()}
 
 
-def smoothed_states(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
-    """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end."""
+def smoothed_states(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor, labels: Tensor | None = None
+) -> Tensor:
+    """Smoothed P(state | the whole sequence), ([R], B, T, K); zero after the end.
+
+    ``labels``: log p(label | state) of every step, (B, T, K), on which it is conditional too.
+    """
     if params["transitions"].dim() == 2:
-        return smoothed_states(about, _one(params), packed)[0]
+        return smoothed_states(about, _one(params), packed, labels)[0]
     if not is_plain(about):
         chain, lengths = semi_markov(about, params, packed.shape[1]), inside_of(packed).sum(1)
         distribution, numbers = distribution_of(about.emission), chain.initial.numel()
-        parts = [
-            smoothed_visits(
-                chain, densities_at_steps(distribution, params, packed[part]), lengths[part]
-            ).state
-            for part in blocks_of(len(packed), numbers * packed.shape[1])
-        ]
+        parts = []
+        for part in blocks_of(len(packed), numbers * packed.shape[1]):
+            known = None if labels is None else labels[part]
+            densities = densities_at_steps(distribution, params, packed[part], known)
+            parts.append(smoothed_visits(chain, densities, lengths[part]).state)
         return torch.cat(parts, 1)
     about, params = plain_chain(about, params)
-    cut, transitions = Cut.build(packed, about.num_states, all_steps=True), params["transitions"]
+    whole, transitions = beside_labels(packed, labels), params["transitions"]
+    cut = Cut.build(whole, about.num_states, all_steps=True)
     blocks = smoothed_blocks(
         cut,
         initial_of(about, params),
         transitions,
-        distribution_of(about.emission).log_densities,
+        densities_with_labels(distribution_of(about.emission), packed.shape[-1]),
         emission_of(params),
         max(1, MOST_STEPS // (len(transitions) * about.num_states)),
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -22,6 +23,7 @@ from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
 from inference.base.structure import (
     Capability,
+    LabelledLatent,
     NamedEstimate,
     Recommendation,
     Standard,
@@ -42,12 +44,15 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
+from inference.programs.labelled import NEVER
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
     DURATION_SITES,
     HiddenMarkovSteps,
     emission_of,
+    excess_of,
+    initial_of,
     is_plain,
     near_rows,
     near_windows,
@@ -55,8 +60,11 @@ from inference.structures.hidden_markov.em_steps import (
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
-from ppl_models.data.sequences import inside_of
+from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.sequences import as_item_sequences, inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.descriptions.row_distributions import RowDistribution
+from ppl_models.parts.responses import Normal
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
@@ -97,7 +105,7 @@ class HiddenMarkovStructure(Structure):
         durations = self.about.durations
         counted = is_plain(self.about) or (durations and durations.max_duration) is not None
         blocks = {Capability.BLOCKS} if self.distribution.of_sums and counted else set()
-        return frozenset({Capability.WEIGHTS} | blocks)
+        return frozenset({Capability.WEIGHTS, Capability.LABELS} | blocks)
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
@@ -131,6 +139,7 @@ class HiddenMarkovStructure(Structure):
                 problem.data,
                 chunk_elements,
                 weights=problem.weights,
+                labels=(problem.labels or {}).get("states"),
             )
 
         return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
@@ -177,6 +186,64 @@ class HiddenMarkovStructure(Structure):
             problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
         )
 
+    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
+        shape = tuple(problem.data.shape[:2])
+        return {"states": LabelledLatent(shape, self.about.num_states, is_ragged=True)}
+
+    def labels_by_row(self, data: Any, labels: Any) -> Any:
+        data = as_frame(data)
+        if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
+            return labels
+        places = [name for name in data.columns if name in self.row_columns]
+        lines = data[places].assign(line=np.arange(len(data)))
+        packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
+        every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+        line = packed[..., 0].numpy()
+        out = np.full(line.shape, None, dtype=object)
+        for place in np.argwhere(np.isfinite(line)).tolist():
+            out[tuple(place)] = every[int(line[tuple(place)])]
+        return out
+
+    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+        """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
+        if "states" not in tables:
+            return
+        table, inside = tables["states"], inside_of(problem.data)
+        told = (table != table[..., :1]).any(-1)
+        for row, step in (told & ~inside).nonzero()[:1].tolist():
+            raise ValueError(
+                f"labels of 'states': -1 was expected after the end of sequence {row}, got a label"
+                f" at step {step}"
+            )
+        unseen = told & ~problem.data.isfinite().any(-1)
+        if isinstance(self.about.emission.component, RowDistribution) and bool(unseen.any()):
+            row, step = unseen.nonzero()[0].tolist()
+            raise ValueError(
+                "labels of 'states': distributions of whole rows take labels of steps that have"
+                f" entries, and step {step} of sequence {row} has none: give -1 there"
+            )
+        possible = table > NEVER / 2
+        _, graph = excess_of(self.about, table)
+        if self.about.durations is not None:  # a visit goes on
+            graph = graph | torch.eye(len(graph), dtype=torch.bool, device=graph.device)
+        first = torch.ones_like(table[0, 0])
+        if isinstance(self.about.initial, tuple):
+            first = initial_of(self.about, {"transitions": graph.to(table)})
+        reached = possible[:, 0] & (first > 0)
+        for step in range(table.shape[1]):
+            if step:
+                moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
+                reached = torch.where(inside[:, step, None], moved, reached)
+            for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
+                raise ValueError(
+                    "labels of 'states': a path of allowed moves was expected, and none of them"
+                    f" leads to the label at step {step} of sequence {row}"
+                )
+
+    def means_given_labels(self, problem: Problem, params: Params) -> Params:
+        labels = (problem.labels or {}).get("states")
+        return {"states": smoothed_states(self.about, params, problem.data, labels)}
+
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Raise variances to their floor, where the objective of EM is defined."""
         if "dispersion" not in params:
@@ -212,7 +279,7 @@ class HiddenMarkovStructure(Structure):
         """The same of a few restarts."""
         steps, often = (
             self.steps(problem, CHUNK, 1),
-            weights_of_steps(problem.data, problem.weights),
+            weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights),
         )
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:

@@ -81,6 +81,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         weights: how often each row counts, (N,); None for once.
         given: the rows' covariates, where the root depends on some; None where it is the same for
             all rows.
+        labels: log p(label | bit) of the lowest latents, (N, K, 2); None where nothing is known.
     """
 
     program: Program
@@ -93,6 +94,7 @@ class LayeredSteps(Steps[TowerStatistics]):
     relaxed: bool = False
     weights: Tensor | None = None
     given: GivenRows | None = None
+    labels: Tensor | None = None
 
     @classmethod
     def build(
@@ -102,6 +104,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         chunk_elements: int = 2**18,
         num_newton: int = 3,
         weights: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> LayeredSteps | None:
         """Steps for a model that offers ``layers()`` and ``root_layer()``, or None."""
         if not (hasattr(model, "layers") and hasattr(model, "root_layer")):
@@ -119,6 +122,7 @@ class LayeredSteps(Steps[TowerStatistics]):
             None,
             chunk_elements,
             num_newton,
+            labels=labels,
         )._at(data, weights)
 
     def _at(self, data: Tensor, weights: Tensor | None, with_mask: bool = False) -> LayeredSteps:
@@ -146,6 +150,7 @@ class LayeredSteps(Steps[TowerStatistics]):
                 data=self.data[rows],
                 given=None,
                 mask=None if self.mask is None else self.mask[rows],
+                labels=None if self.labels is None else self.labels[rows],
                 weights=None if self.weights is None else self.weights[rows],
             )
             # any: the weights are those of latents
@@ -189,6 +194,7 @@ class LayeredSteps(Steps[TowerStatistics]):
             None if self.layers[0].terms is None else self.layers[0].features(mixture.values),
             self.weights,
             owner,
+            self.labels,
         )
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
@@ -231,7 +237,7 @@ class LayeredSteps(Steps[TowerStatistics]):
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> LayeredSteps:
         """Steps on other rows, with the covariates behind the items."""
-        return self._at(data, weights, with_mask=self.mask is not None)
+        return replace(self, labels=None)._at(data, weights, with_mask=self.mask is not None)
 
     def relax(self) -> LayeredSteps | None:
         """The same steps under convex penalties, or None where no layer is penalised."""
@@ -272,6 +278,7 @@ def expected_statistics(
     features: Tensor | None = None,
     weights: Tensor | None = None,
     owner: Tensor | None = None,
+    labels: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
     """Statistics of the observed layer, streaming over rows.
 
@@ -280,7 +287,8 @@ def expected_statistics(
     (R, C), or (R, G, C) of G groups of rows; ``values``: (C, K); ``features``: (C, P), what the
     predictor is linear in; ``values`` if None; ``weights``: how often each row counts, (N,), of
     families whose predictor is the natural parameter; None for once; ``owner``: the group of each
-    row, (N,); None where every row has its own, or all are one, without a dim.
+    row, (N,); None where every row has its own, or all are one, without a dim; ``labels``: log
+    p(label | bit) of every row, (N, K, 2).
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
@@ -316,6 +324,9 @@ def expected_statistics(
             )
             of_groups = log_weights.unsqueeze(-2) if is_one else log_weights[:, part]
             offset = of_groups - log_partition.reshape(shape).movedim(0, -1)
+            if labels is not None:  # each factor alone: what is impossible is too large for sums
+                told = labels[start : start + chunk]
+                offset = offset + (told[..., 1] @ values.mT + told[..., 0] @ (1 - values).mT)
             likelihood = (
                 logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
             )

@@ -23,6 +23,7 @@ from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    LabelledLatent,
     Recommendation,
     Standard,
     Structure,
@@ -44,6 +45,7 @@ from inference.base.structure import (
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
+from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
@@ -248,18 +250,37 @@ class LayeredStructure(Structure):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Capabilities: none with sizes read from rows; no blocks with covariates."""
+        """Capabilities: labels alone with sizes read from rows; no blocks with covariates."""
         if not self.layers[0].response.is_canonical:
-            return frozenset()
+            return frozenset({Capability.LABELS})
         blocks = {Capability.BLOCKS} if self.covariates is None else set()
-        return frozenset({Capability.WEIGHTS} | blocks)
+        return frozenset({Capability.WEIGHTS, Capability.LABELS} | blocks)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
+        labels = (problem.labels or {}).get(self.layers[0].parent)
         return LayeredSteps.build(
-            self.model, problem.data, chunk_elements, num_inner, problem.weights
+            self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
         )
+
+    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
+        """Lowest latents, one bit each."""
+        layer = self.layers[0]
+        return {layer.parent: LabelledLatent((problem.num_rows, layer.num_parents), 2, True)}
+
+    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+        """Refuse labels that no profile has that the root allows."""
+        profiles, table = self.root.profiles, tables.get(self.layers[0].parent)
+        if table is None or profiles is None or self.root.latent != self.layers[0].parent:
+            return
+        values = profiles.to(table)
+        chances = table[..., 1] @ values.mT + table[..., 0] @ (1 - values).mT  # (N, C)
+        for row in (chances < NEVER / 2).all(-1).nonzero()[:1, 0].tolist():
+            raise ValueError(
+                f"labels of {self.layers[0].parent!r}: a profile that the model allows was"
+                f" expected, and row {row} has none of them"
+            )
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
@@ -274,7 +295,7 @@ class LayeredStructure(Structure):
         cells = problem.num_rows * sizes[0] * len(next(iter(params.values())))
         if max(cells, math.prod(sizes[:2])) > MAX_SUMMED or not isinstance(problem.data, Tensor):
             return None
-        steps = LayeredSteps.build(self.model, problem.data, weights=problem.weights)
+        steps = self.steps(problem, 2**18, 3)
         if steps is None:
             return None
         _, log_likelihood, log_prior = steps.e_step(params)

@@ -89,6 +89,7 @@ class MixtureSteps(Steps[MixtureStatistics]):
         given_centre: about which sums are taken, (J,); the mean of these rows if None.
         given_floor: least variances, one a dispersed item; those that these rows suggest if None.
         weights: how often each row counts, (N,); None for once.
+        labels: log p(label | component) of each row, (N, K); None where nothing is known.
     """
 
     about: MixtureComponents
@@ -98,11 +99,17 @@ class MixtureSteps(Steps[MixtureStatistics]):
     given_centre: Tensor | None = None
     given_floor: Tensor | None = None
     weights: Tensor | None = None
+    labels: Tensor | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> MixtureSteps:
-        """Steps on other rows, sums about the same centre so that they add up."""
+        """Steps on other rows without labels, sums about the same centre so that they add up."""
         return replace(
-            self, data=data, given_centre=self.centre, given_floor=self.floor, weights=weights
+            self,
+            data=data,
+            given_centre=self.centre,
+            given_floor=self.floor,
+            weights=weights,
+            labels=None,
         )
 
     @cached_property
@@ -131,33 +138,42 @@ class MixtureSteps(Steps[MixtureStatistics]):
         )
 
     @cached_property
-    def _rows(self) -> tuple[Tensor, Tensor | None]:
-        """Distinct rows (n, J) and their weights (n,); all rows where few are alike."""
+    def _rows(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Distinct rows (n, J), their weights (n,) and labels (n, K); all where few are alike."""
         merged = self.distribution.patterns(self._items, self.weights)
-        if merged is None or self.about.covariates is None:
-            return merged or (self.data, self.weights)
-        return distinct_rows(self.data, self.weights)
+        if merged is None:
+            return self.data, self.weights, self.labels
+        if self.labels is not None:
+            both, counts = distinct_rows(torch.cat([self.data, self.labels], -1), self.weights)
+            width = self.data.shape[-1]
+            return both[:, :width], counts, both[:, width:]
+        if self.about.covariates is None:
+            return *merged, None
+        return *distinct_rows(self.data, self.weights), None
 
     @cached_property
     def _given(self) -> tuple[Tensor, Tensor]:
         """Distinct covariates, (G, P), and how many rows have each, (G,)."""
         return distinct_rows(self.data[:, self.about.num_items :], self.weights)
 
-    def _chunks(self, restarts: int) -> Iterator[tuple[Tensor, Rows, Tensor | None]]:
-        """Distinct rows, prepared, and how often each counts; kept where they are one chunk."""
+    def _chunks(self, restarts: int) -> Iterator[tuple[Tensor, Rows, Tensor | None, Tensor | None]]:
+        """Distinct rows, prepared, their weights and labels; kept where they are one chunk."""
         size = max(
             1,
             self.chunk_elements
             // max(restarts * self.about.num_components, self.distribution.width),
         )
-        distinct, counts = self._rows
+        distinct, counts, labels = self._rows
         if len(distinct) * self.distribution.width <= min(MOST_KEPT, size):
-            yield distinct, self._prepared, counts
+            yield distinct, self._prepared, counts, labels
             return
         chunks = distinct.split(size)
-        often = [None] * len(chunks) if counts is None else counts.split(size)
-        for chunk, own in zip(chunks, often, strict=True):
-            yield chunk, self.distribution.rows(items_of(self.about, chunk), self.centre), own
+        often, told = (
+            [None] * len(chunks) if part is None else part.split(size) for part in (counts, labels)
+        )
+        for chunk, own, known in zip(chunks, often, told, strict=True):
+            rows = self.distribution.rows(items_of(self.about, chunk), self.centre)
+            yield chunk, rows, own, known
 
     @cached_property
     def _prepared(self) -> Rows:
@@ -167,10 +183,10 @@ class MixtureSteps(Steps[MixtureStatistics]):
         """Responsibilities and statistics of the components, streaming over rows."""
         restarts = len(params[self.distribution.site])
         parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
-        for chunk, rows, often in self._chunks(restarts):
-            share, value = responsibilities(
-                rows, params, log_chances(self.about, params, chunk), often
-            )
+        for chunk, rows, often, labels in self._chunks(restarts):
+            before = log_chances(self.about, params, chunk)
+            before = before if labels is None else before + labels
+            share, value = responsibilities(rows, params, before, often)
             total = total + value
             parts.add(
                 MixtureStatistics(

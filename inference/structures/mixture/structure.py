@@ -12,7 +12,14 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Labels
-from inference.base.assigned_starts import AT_ONCE, centres, nearest, split_share
+from inference.base.assigned_starts import (
+    AT_ONCE,
+    centres,
+    labelled_centres,
+    labelled_owners,
+    nearest,
+    split_share,
+)
 from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.component_distributions.units import measured, mixed_sizes, standard
@@ -80,7 +87,8 @@ class MixtureStructure(Structure):
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
         """Capabilities: no blocks where sizes or coefficients are read from rows."""
         is_summed = self.about.covariates is None and self.distribution.of_sums
-        return frozenset({Capability.WEIGHTS} | ({Capability.BLOCKS} if is_summed else set()))
+        blocks = {Capability.BLOCKS} if is_summed else set()
+        return frozenset({Capability.WEIGHTS, Capability.LABELS} | blocks)
 
     @cached_property
     def about(self) -> MixtureComponents:
@@ -129,6 +137,7 @@ class MixtureStructure(Structure):
                 problem.data,
                 chunk_elements,
                 weights=problem.weights,
+                labels=(problem.labels or {}).get("assignments"),
             )
 
         return problem.once(f"steps {chunk_elements}", build)  # they keep what they work out
@@ -158,6 +167,7 @@ class MixtureStructure(Structure):
             .double()
             .cpu()
         )
+        table = (problem.labels or {}).get("assignments")
         picked = [
             centres(
                 x,
@@ -169,7 +179,10 @@ class MixtureStructure(Structure):
             )
             for r in range(num_restarts)
         ]
+        if table is not None:
+            picked[0] = labelled_centres(x, table.cpu(), picked[0])
         owner = torch.stack([nearest(x, own) for own in picked]).to(problem.data.device)  # (R, N)
+        owner = owner if table is None else labelled_owners(owner, table)
         del x
         share = problem.data.new_full(
             (*owner.shape, about.num_components), 0.1 / about.num_components
