@@ -77,7 +77,8 @@ def duration_noise(
     """Transform visit lengths under the chances of staying; cut visits are completed by the model.
 
     Args:
-        stay: the chance of going on into step t, (B, T, K); lengths: of sequences, (B,).
+        stay: the chance of going on into step t, (B, T, K), or by the steps of the visit before
+            the last, too, (B, T, K, D); lengths: of sequences, (B,).
         paths: states of steps, 0 after the end, (M, B, T).
 
     Returns:
@@ -86,15 +87,17 @@ def duration_noise(
     out = np.full(paths.shape, np.nan)
     rows = np.arange(paths.shape[1])
     lasting = np.ones(paths.shape[:2])  # P(the visit lasts until here)
+    age = np.zeros(paths.shape[:2], dtype=int)
     for t in range(1, paths.shape[2] + 1):
         now = paths[:, :, t - 1]
         goes_on = t < lengths  # (B,)
         column = min(t, paths.shape[2] - 1)
-        on = np.where(goes_on, stay[rows, column, now], 0.0)
+        chances = stay[rows, column, now] if stay.ndim == 3 else stay[rows, column, now, age]
+        on = np.where(goes_on, chances, 0.0)
         over = (t == lengths) | (goes_on & (paths[:, :, column] != now))
         chance = 1 - lasting + rng.random(lasting.shape) * lasting * (1 - on)
         out[:, :, t - 1] = np.where(over, chance, np.nan)
-        lasting = np.where(over, 1.0, lasting * on)
+        lasting, age = np.where(over, 1.0, lasting * on), np.where(over, 0, age + 1)
     return out
 
 

@@ -11,15 +11,19 @@ from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted
 from inference.programs.program import Params
+from inference.structures.hidden_markov.em_steps import emission_of, semi_markov
 from inference.structures.hidden_markov.paths import (
     Filtered,
     MostProbablePath,
     densities_of,
     filtered_states,
+    filtered_visits,
     most_probable_path,
     path_draws,
     smoothed_states,
 )
+from inference.structures.hidden_markov.structure import shares_of_time
+from inference.structures.hidden_markov.visits import Ages
 from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.component_sites import distribution_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
@@ -35,7 +39,6 @@ from ppl_models.parts.responses import (
     ResponseFamily,
 )
 from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
-from ppl_models.sequences.hidden_chain import limiting_distribution
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -107,31 +110,45 @@ def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Ten
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class ChainTimes:
-    """Times of a chain that follow from its transitions, in steps.
+    """Times of a chain that follow from its transitions and durations, in steps.
 
     Args:
         shares: share of time in each state in the long run, (K,).
-        dwell: expected steps of a visit, :math:`1 / (1 - A_{kk})`, (K,); infinite for a state that
-            is never left.
-        transitions: A, (K, K).
+        dwell: expected steps of a visit, :math:`1 / (1 - A_{kk})`, or the mean of its durations,
+            (K,); infinite for a state that is never left.
+        transitions: A, (K, K), from step to step, or from visit to visit where durations are given.
         hitting: expected steps until a state (column) is reached from another (row), (K, K); 0 on
-            the diagonal, infinite where it may never be.
+            the diagonal, infinite where it may never be. From a visit that begins.
+        about, params: the model's description and estimates.
     """
 
     shares: Tensor
     dwell: Tensor
     transitions: Tensor
     hitting: Tensor
+    about: HiddenMarkovDescription
+    params: Params
 
     def dwell_chances(self, most: int) -> Tensor:
         """P(a visit lasts n steps), :math:`A_{kk}^{n-1} (1 - A_{kk})`, n = 1, ..., (K, most)."""
         check_size("dwell_chances", "most", most)
+        if self.about.durations is not None:
+            # of one step more, where the rest of the distribution stands
+            chances = self.about.durations.tables(self.params, most + 1).durations[..., :most].exp()
+            return torch.nn.functional.pad(chances, (0, most - chances.shape[-1]))
         stay = self.transitions.diagonal().unsqueeze(-1)
         return stay ** torch.arange(most).to(stay) * (1 - stay)
 
     def ahead(self, num_steps: int) -> Tensor:
-        """P(state so many steps later | state now), (K, K)."""
+        """P(state so many steps later | state now), (K, K); of visits, | one begins now."""
         check_size("ahead", "num_steps", num_steps)
+        if self.about.durations is not None:
+            one = {name: value.unsqueeze(0) for name, value in self.params.items()}
+            chain = Ages.of(semi_markov(self.about, one, num_steps + 1))
+            ages = chain.begin(len(self.dwell), entered=True)
+            for _ in range(num_steps):
+                ages = chain.ahead(ages)
+            return torch.from_numpy(np.exp(ages).sum(-1))
         return torch.linalg.matrix_power(self.transitions, num_steps)
 
 
@@ -144,8 +161,12 @@ def chain_times(fit: Fit) -> ChainTimes:
     Raises:
         ValueError: if the model is no hidden Markov model.
     """
-    _about(fit, "chain_times")
-    transitions = fit.params["transitions"].detach().double().cpu()
+    about = _about(fit, "chain_times")
+    params = {name: value.detach().double().cpu() for name, value in fit.params.items()}
+    transitions = params["transitions"]
+    means = torch.ones(len(transitions)).double()  # steps of a move
+    if about.durations is not None:
+        means = about.durations.means(params)
     size = len(transitions)
     hitting = torch.full((size, size), torch.inf, dtype=torch.float64)
     eye = torch.eye(size).double()
@@ -163,10 +184,11 @@ def chain_times(fit: Fit) -> ChainTimes:
             if k != goal and all(reach[m, goal] for m in range(size) if leads[k, m])
         ]
         if sure:
-            away, ones = eye[sure][:, sure] - transitions[sure][:, sure], eye.diagonal()[sure]
-            hitting[sure, goal] = torch.linalg.solve(away, ones)
-    dwell = 1 / (1 - transitions.diagonal())
-    return ChainTimes(limiting_distribution(transitions), dwell, transitions, hitting)
+            away = eye[sure][:, sure] - transitions[sure][:, sure]
+            hitting[sure, goal] = torch.linalg.solve(away, means[sure])
+    dwell = 1 / (1 - transitions.diagonal()) if about.durations is None else means
+    shares = shares_of_time(about, params)
+    return ChainTimes(shares, dwell, transitions, hitting, about, params)
 
 
 # ---------------------------------------------------------------- ahead of the data
@@ -221,14 +243,7 @@ def forecast(
     check_size("forecast", "num_steps", num_steps)
     check_size("forecast", "num_draws", num_draws)
     check_number("forecast", "level", level, "lie in (0, 1)", above=0, below=1)
-    filtered = filtered_states(about, params, packed).state
-    last = inside_of(packed).sum(1).cpu() - 1
-    now, states = filtered[torch.arange(len(last)), last], []
-    transitions = fit.params["transitions"].detach().double().cpu()
-    for _ in range(num_steps):
-        now = now @ transitions
-        states.append(now)
-    state = torch.stack(states, 1)  # (B, h, K)
+    state = _states_ahead(about, params, packed, num_steps)
     with isolated(seed), torch.no_grad():
         # (S, K, J)
         rows = _emission(fit, about).expand((num_draws, about.num_states)).sample().double().cpu()
@@ -246,6 +261,27 @@ def forecast(
     return Forecast(state, state @ _means(fit, about, rows), limits[0], limits[1], level)
 
 
+def _states_ahead(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor, num_steps: int
+) -> Tensor:
+    """P(state) one, two, ... steps after the end of every sequence, (B, h, K)."""
+    states = []
+    if about.durations is not None:
+        _, chain, ages = filtered_visits(about, params, packed, packed.shape[1] + num_steps)
+        for _ in range(num_steps):
+            ages = chain.ahead(ages)
+            states.append(torch.from_numpy(np.exp(ages).sum(-1)))
+        return torch.stack(states, 1)
+    filtered = filtered_states(about, params, packed).state
+    last = inside_of(packed).sum(1).cpu() - 1
+    now = filtered[torch.arange(len(last)), last]
+    transitions = params["transitions"].detach().double().cpu()
+    for _ in range(num_steps):
+        now = now @ transitions
+        states.append(now)
+    return torch.stack(states, 1)
+
+
 def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
     """Expected items in every state, (K, J); of drawn rows (S, K, J) where they are not known."""
     component = about.emission.component
@@ -260,11 +296,7 @@ def _means(fit: Fit, about: HiddenMarkovDescription, rows: Tensor) -> Tensor:
 
 def _emission(fit: Fit, about: HiddenMarkovDescription) -> Any:
     """The distribution of a row in every state, of batch shape (K,)."""
-    own = {
-        name: value.detach()
-        for name, value in fit.params.items()
-        if name not in ("initial", "transitions")
-    }
+    own = {name: value.detach() for name, value in emission_of(fit.params).items()}
     if isinstance(about.emission.component, ResponseFamily):
         parts = own.get("predictors"), own.get("probabilities")
         predictor = joined(about.emission.component, about.emission.num_items, *parts)

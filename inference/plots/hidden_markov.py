@@ -43,6 +43,8 @@ def state_names(fit: Fit, names: Names | None = None) -> list[str]:
 def plot_transitions(fit: Fit, names: Names | None = None, ax: Axes | None = None) -> Axes:
     """The transition matrix: the chance of every next state (column) from every state (row).
 
+    Where durations are given, of the state of the next visit.
+
     Args:
         fit: of a hidden Markov model.
         names: for example ``{"state": ["calm", "storm"]}``.
@@ -68,16 +70,16 @@ def plot_dwell_times(fit: Fit, names: Names | None = None, ax: Axes | None = Non
         fit, names, ax: as of :func:`plot_transitions`.
     """
     times = chain_times(fit)
-    stay = times.transitions.diagonal().numpy()
     finite = times.dwell[times.dwell.isfinite()]
     most = int(min(MOST_DWELL, max(8.0, 4 * float(finite.max()) if len(finite) else 8.0)))
     steps = np.arange(most + 1)
+    lasts = np.cumsum(np.pad(times.dwell_chances(most).numpy(), ((0, 0), (1, 0))), 1)
     ax = axes_of(ax, 6.0, 3.0)
     for k, label in enumerate(state_names(fit, names)):
         dwell = float(times.dwell[k])
         steps_long = f"{dwell:.3g} step{'' if round(dwell, 2) == 1 else 's'} on average"
         label = f"{short_name(label)}: {steps_long if np.isfinite(dwell) else 'never left'}"
-        ax.step(steps, stay[k] ** steps, where="post", color=colour_of(k), label=label)
+        ax.step(steps, 1 - lasts[k], where="post", color=colour_of(k), label=label)
     ax.set(xlabel="steps", ylabel="P(the visit lasts longer)", ylim=(0, 1.02), xlim=(0, most))
     ax.legend(fontsize="small")
     return ax

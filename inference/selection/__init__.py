@@ -22,6 +22,7 @@ from inference.selection.discriminator import (
     conditional_independence as conditional_independence,
     total_correlation as total_correlation,
 )
+from inference.selection.durations import durations_test as durations_test
 from inference.selection.factorization_criteria import (
     compare_criteria as compare_criteria,
     fit_grid as fit_grid,

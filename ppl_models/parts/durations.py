@@ -46,6 +46,7 @@ class Durations(ABC):
 
     max_duration: int | None = None
     title: ClassVar[str]  # in tables and sentences
+    equation: ClassVar[str]  # of the steps D of a visit to state k
     site_dims: ClassVar[dict[str, tuple[str, ...]]]
 
     def __post_init__(self) -> None:
@@ -110,6 +111,14 @@ class Durations(ABC):
         logs = logs.clamp(min=NEVER)
         return DurationTables(logs, logs.flip(-1).logcumsumexp(-1).flip(-1))
 
+    def left_out(self, params: Params) -> Tensor:
+        r"""Chance of more steps than the limit, before it is left out, (\*batch, K)."""
+        if self.max_duration is None:
+            return torch.zeros_like(params["mean_durations"])
+        like = next(iter(self.own(params).values()))
+        steps = torch.arange(1, self.max_duration + 1, dtype=like.dtype, device=like.device)
+        return (1 - self.log_density(params, steps).exp().sum(-1)).clamp(min=0.0)
+
     def means(self, params: Params) -> Tensor:
         r"""Mean number of steps of a visit, (\*batch, K)."""
         if self.max_duration is None:
@@ -139,6 +148,7 @@ class GeometricDurations(Durations):
     """
 
     title = "geometric"
+    equation = "D | k ~ Geometric(1 / mean_durations_{k})"
     site_dims = {"mean_durations": ("state",)}
 
     def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
@@ -167,6 +177,7 @@ class PoissonDurations(Durations):
     """
 
     title = "Poisson"
+    equation = "D - 1 | k ~ Poisson(mean_durations_{k} - 1)"
     site_dims = {"mean_durations": ("state",)}
 
     def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
@@ -200,6 +211,7 @@ class NegativeBinomialDurations(Durations):
     """
 
     title = "negative binomial"
+    equation = "D - 1 | k ~ NegativeBinomial(mean_durations_{k} - 1, duration_sizes_{k})"
     site_dims = {"mean_durations": ("state",), "duration_sizes": ("state",)}
 
     def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
@@ -241,6 +253,7 @@ class FreeDurations(Durations):
     """
 
     title = "free"
+    equation = "D | k ~ Categorical(duration_chances_{k})"
     site_dims = {"duration_chances": ("state", "duration")}
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from zoo.rows_hidden_markov import LEFT_RIGHT, all_paths, truth_of
 
 from inference import EM, Fit, fit
 from inference.bootstrap import Bootstrap
+from inference.fitting.problem import problem_of
 from inference.inspection import (
     chain_times,
     filter_states,
@@ -34,8 +35,10 @@ from ppl_models import (
     HiddenMarkov,
     Mixture,
     MultivariateNormal,
+    NegativeBinomialDurations,
     Normal,
     Poisson,
+    PoissonDurations,
 )
 
 F64 = torch.float64
@@ -264,3 +267,72 @@ def test_everything_else_is_asked_of_a_fit_as_of_any_other() -> None:
 def result_place(frame: pd.DataFrame, name: str) -> int:
     """Sequences are in the order of their first lines."""
     return list(dict.fromkeys(frame["sequence"])).index(name)
+
+
+@pytest.mark.filterwarnings("ignore")  # of two iterations
+@pytest.mark.parametrize("durations", [NegativeBinomialDurations(), PoissonDurations(8)], ids=str)
+def test_times_and_forecasts_of_a_semi_markov_chain(durations: Any) -> None:
+    """A step ahead is a step without entries; a path of 60,000 steps has the times."""
+    model = HiddenMarkov(3, Normal(), 1, durations=durations)
+    truth = truth_of(model, 3)
+    data = structure_of(model).simulate_like(truth, torch.zeros(2, 15, 1).double(), 1)["sequences"]
+    found = fit(model, data, EM(max_iterations=2, num_relaxed=0), init=truth, num_restarts=1)
+    longer = torch.nn.functional.pad(data, (0, 0, 0, 4), value=torch.nan)
+    torch.testing.assert_close(
+        forecast(found, data, 4, num_draws=10).state,
+        smooth_states(found, {"items": longer, "length": [19, 19]})[:, 15:19],
+        rtol=0,
+        atol=1e-10,
+    )
+    times, about = chain_times(found), structure_of(model).about
+    assert about.durations is not None
+    own = {name: value.numpy() for name, value in found.params.items()}
+    if isinstance(durations, NegativeBinomialDurations):
+        size, mean = own["duration_sizes"][:, None], own["mean_durations"][:, None]
+        expected = stats.nbinom.pmf(np.arange(9), size, size / (size + mean - 1))
+        np.testing.assert_allclose(times.dwell_chances(9), expected, atol=1e-12)
+        np.testing.assert_allclose(times.dwell, own["mean_durations"])
+    else:
+        assert float(times.dwell_chances(12).sum(1).min()) == pytest.approx(1.0)
+    rng, chances = np.random.default_rng(1), times.dwell_chances(400).numpy()
+    moves, state, path = own["transitions"], 0, []
+    while len(path) < 60_000:
+        path += [state] * (1 + rng.choice(400, p=chances[state] / chances[state].sum()))
+        state = rng.choice(3, p=moves[state])
+    steps = np.array(path)
+    share = np.bincount(steps, minlength=3) / len(steps)
+    np.testing.assert_allclose(times.shares, share, atol=0.03)
+    begins = np.flatnonzero((steps[1:] == 0) & (steps[:-1] != 0)) + 1
+    goal = np.flatnonzero(steps == 2)
+    after = np.searchsorted(goal, begins[begins < goal[-1]])
+    waited = goal[after] - begins[: len(after)]
+    assert float(times.hitting[0, 2]) == pytest.approx(waited.mean(), rel=0.08)
+    later = begins[begins + 5 < len(steps)] + 5
+    share = np.bincount(steps[later], minlength=3) / len(later)
+    np.testing.assert_allclose(times.ahead(5)[0], share, atol=0.03)
+
+
+def test_a_report_says_how_long_visits_last(tmp_path: Any) -> None:
+    model = HiddenMarkov(2, Normal(), 1, durations=NegativeBinomialDurations(12))
+    truth = truth_of(model, 3)
+    data = structure_of(model).simulate_like(truth, torch.zeros(1, 60, 1).double(), 1)["sequences"]
+    found = fit(model, data, EM(), init=truth, num_restarts=1)
+    words = found.report(tmp_path / "page.html", data).read_text()
+    assert "has a negative binomial distribution; then another state follows" in words
+    assert "duration_sizes" in words
+    again = Fit.load(found.save(tmp_path / "fit") or tmp_path / "fit")
+    torch.testing.assert_close(smooth_states(again, data), smooth_states(found, data))
+    assert again.model == found.model
+
+
+@pytest.mark.filterwarnings("ignore")  # of two iterations
+def test_durations_cut_by_a_limit_are_a_concern() -> None:
+    model = HiddenMarkov(2, Normal(), 1, durations=PoissonDurations(5))
+    truth = truth_of(model, 3) | {"mean_durations": torch.tensor([3.0, 1.5]).double()}
+    data = structure_of(model).simulate_like(truth, torch.zeros(1, 60, 1).double(), 1)["sequences"]
+    found = fit(model, data, EM(max_iterations=1), init=truth, num_restarts=1)
+    problem = problem_of(found.model, data, 0)
+    (said,) = found.structure.concerns(problem, truth)
+    share = 100 * stats.poisson.sf(4, 2.0)
+    assert f"max_duration = 5 steps are left out of the durations, {share:.2g} %" in said
+    assert "of those to state 0: raise max_duration" in said

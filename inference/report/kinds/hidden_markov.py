@@ -148,12 +148,12 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
         )
     )
     equation = structure.distribution.equation.replace("component", "state")
-    yield Equations(
-        (
-            "s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})",
-            f"x_{{t}} | s_{{t}} = k ~ {equation}",
-        )
-    )
+    moves: tuple[str, ...] = ("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})",)
+    if about.durations is not None:
+        yield Paragraph(say("hidden_markov.visits", title=about.durations.title))
+        following = "state of the next visit | k ~ Categorical(transitions_{k})"
+        moves = (about.durations.equation, following)
+    yield Equations((*moves, f"x_{{t}} | s_{{t}} = k ~ {equation}"))
     yield parameters(subject, {**entry("hidden_markov.meanings"), **meanings_of("state")})
 
 
@@ -189,7 +189,12 @@ def _states(subject: Subject) -> Iterator[Part]:
     )
     yield Paragraph(say("hidden_markov.transitions_note"))
     yield picture(lambda: plot_dwell_times(fit, subject.names), "how long visits last")
-    yield Paragraph(say("hidden_markov.durations_note"))
+    durations = subject.fit.structure.about.durations
+    yield Paragraph(
+        say("hidden_markov.durations_note")
+        if durations is None
+        else say("hidden_markov.visits_note", title=durations.title)
+    )
 
 
 def _visits(path: torch.Tensor, state: int) -> int:

@@ -8,7 +8,7 @@ model is right:
 - *pairs*: :math:`(e_{t-1} + e_t) / \sqrt 2` of the first and second, third and fourth, ... row of a
   visit to a state: its variance is one plus the correlation that two rows of a visit still have.
   States have to explain it all; where they do not, more states are taken for it;
-- *duration*: of every visit, by its length, geometric under the model
+- *duration*: of every visit, by its length, geometric under the model or as durations say
   (:func:`~inference.base.component_noise.duration_noise`).
 
 As with options (:mod:`inference.structures.options.noise`), discrepancies are in nats a visit. What
@@ -65,9 +65,12 @@ def state_noise(
         [np.full_like(scores[:, :, :1, :width], np.nan), scores[:, :, :-1, :width]], 2
     )
     scores[..., width:-1] = np.where(second, (before + scores[..., :width]) / math.sqrt(2), np.nan)
-    stay = np.broadcast_to(
-        params["transitions"].diagonal().cpu().numpy(), (*inside.shape, about.num_states)
-    )
+    if about.durations is None:
+        chances = params["transitions"].diagonal().cpu().numpy()
+    else:
+        tables = about.durations.tables(params, inside.shape[1])
+        chances = 1 - (tables.durations - tables.survival).exp().cpu().numpy()  # by age
+    stay = np.broadcast_to(chances, (*inside.shape, *chances.shape))
     duration = duration_noise(stay, inside.sum(1), state, rng)
     scores[..., -1] = ndtri(np.clip(duration, 1e-300, 1 - 1e-16))
     kept, chosen = scores[:, inside], state[:, inside]  # (M, N, D), (M, N)

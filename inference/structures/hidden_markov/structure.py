@@ -76,6 +76,7 @@ SEARCH = StartSearch(batch=24, rungs=((40, 10), (100, 4)), cap=96, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible
 # second singular value of the transitions, below which a state says next to nothing of the next one
 NO_MEMORY = 0.05
+MOST_CUT = 1e-3  # of the visits to a state may be longer than a limit of durations
 CHUNK = 2**18
 
 
@@ -305,9 +306,18 @@ class HiddenMarkovStructure(Structure):
         ]
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
-        """Sentence on a chain without memory, where a mixture says as much."""
+        """Sentence on a chain without memory, or on visits that a limit of durations cuts."""
         durations = self.about.durations
-        if durations is not None or self.about.num_states == 1 or self.about.allowed is not None:
+        if durations is not None:
+            cut = durations.left_out(params)
+            if float(cut.max()) < MOST_CUT:
+                return []
+            return [
+                f"visits of more than max_duration = {durations.max_duration} steps are left out of"
+                f" the durations, {100 * float(cut.max()):.2g} % of those to state"
+                f" {int(cut.argmax())}: raise max_duration, or leave it out"
+            ]
+        if self.about.num_states == 1 or self.about.allowed is not None:
             return []
         second = float(torch.linalg.svdvals(params["transitions"])[1])
         if second > NO_MEMORY:

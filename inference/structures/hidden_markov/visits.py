@@ -238,10 +238,13 @@ class Ages:
         initial, moves = log_chances(chain.initial), log_chances(chain.transitions)
         return cls(_numbers(initial), _numbers(moves), leave, stay)
 
-    def begin(self, num: int) -> np.ndarray:
-        """Logs of the chances of states and ages at a first step, (num, K, D)."""
+    def begin(self, num: int, entered: bool = False) -> np.ndarray:
+        """Logs of the chances of states and ages at a first step, (num, K, D).
+
+        ``entered``: state k is entered in line k for certain, num = K.
+        """
         ages = np.full((num, *self.leave.shape), NEVER)
-        ages[..., 0] = self.initial
+        ages[..., 0] = np.where(np.eye(num) > 0, 0.0, NEVER) if entered else self.initial
         return ages
 
     def ahead(self, ages: np.ndarray) -> np.ndarray:

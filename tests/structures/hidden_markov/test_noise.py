@@ -21,7 +21,15 @@ from inference.base.outcome import ConvergenceWarning
 from inference.base.structure import component_noise
 from inference.structures.hidden_markov.noise import _second_of_pairs
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    HiddenMarkov,
+    MultivariateNormal,
+    NegativeBinomialDurations,
+    Normal,
+    Poisson,
+)
 
 F64 = torch.float64
 LENGTHS = [400, 120, 1, 7]
@@ -59,8 +67,9 @@ def at(model: HiddenMarkov, params: dict[str, Tensor], data: Tensor) -> Fit:
         ),
         HiddenMarkov(3, MultivariateNormal(), num_items=2),
         HiddenMarkov(3, Poisson(), num_items=2, allowed=LEFT_RIGHT, initial=(1.0, 0.0, 0.0)),
+        HiddenMarkov(2, Normal(), num_items=2, durations=NegativeBinomialDurations()),
     ],
-    ids=["mixed", "whole rows", "left to right"],
+    ids=["mixed", "whole rows", "left to right", "durations"],
 )
 def test_the_noise_of_the_true_model_is_standard_normal(model: HiddenMarkov) -> None:
     """Ragged sequences with gaps; every step has scores, every second one of a visit a pair, every

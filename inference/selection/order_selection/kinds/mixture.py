@@ -218,8 +218,11 @@ class CountingStates(CountingGroups):
     record = HowManyStates
 
     def describe(self, structure: Any) -> tuple[str, int, Any]:
-        """Return the distribution of a state's steps."""
-        return _name(structure.about.emission), 0, structure.about.emission.component
+        """Return the distribution of a state's steps, with that of its durations."""
+        name = _name(structure.about.emission)
+        if structure.model.durations is not None:
+            name += f" with {structure.model.durations.title} durations"
+        return name, 0, structure.about.emission.component
 
     def room(self, shape: tuple[int, ...]) -> int:
         """Return the largest number compared, whatever the sequences."""

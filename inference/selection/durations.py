@@ -1,0 +1,152 @@
+r"""Test of geometric durations of hidden states against negative binomial ones.
+
+A plain hidden Markov model is the negative binomial one whose sizes are all 1, a point inside their
+range, so that twice the gain in log-likelihood is chi-square with as many degrees of freedom as
+there are states, of long sequences with many visits to each state. The wider model climbs from the
+geometric optimum, with the same states.
+
+Source: S. S. Wilks (1938), doi:10.1214/aoms/1177732360.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inference.base.drawing import Answer
+from inference.base.frames import pd
+from inference.engines.em import EM
+from inference.fitting.fit import fit
+from inference.fitting.result import Fit
+from inference.programs.global_state import quiet
+from inference.programs.program import Params
+from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
+from ppl_models.parts.durations import MEANS, GeometricDurations, NegativeBinomialDurations
+
+LEVEL = 0.05
+METHOD = EM(max_iterations=3000, tolerance=1e-10, parameter_tolerance=1e300)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DurationsTest(Answer):
+    """Gain in log-likelihood of negative binomial durations, and how often chance gains as much.
+
+    Args:
+        statistic: twice the gain; num_states: its degrees of freedom; p_value: of geometric ones.
+        geometric, negative_binomial: both fits.
+    """
+
+    statistic: float
+    num_states: int
+    p_value: float
+    geometric: Fit
+    negative_binomial: Fit
+
+    @property
+    def headline(self) -> str:
+        """Result of the test, in a sentence."""
+        words = "may last" if self.p_value >= LEVEL else "do not last"
+        return f"Visits {words} geometrically (p = {self.p_value:.3g})."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The ratio, and how regular visits are."""
+        sizes = self.negative_binomial.params["duration_sizes"].tolist()
+        return (
+            f"Negative binomial durations gain {self.statistic / 2:.2f} in log-likelihood for"
+            f" {self.num_states} parameters.",
+            "Sizes of the states: "
+            + ", ".join(f"{size:.3g}" for size in sizes)
+            + " (1 is geometric, more is more regular, less is less).",
+        )
+
+    def text(self) -> str:
+        """Return the sentences."""
+        return " ".join((self.headline, *self.sentences))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Log-likelihoods, parameters and BIC of both fits, and the test."""
+        fits = {"geometric": self.geometric, "negative binomial": self.negative_binomial}
+        columns = {
+            "log_likelihood": [own.log_likelihood for own in fits.values()],
+            "num_parameters": [own.num_parameters for own in fits.values()],
+            "bic": [own.bic for own in fits.values()],
+            "ratio": [np.nan, self.statistic],
+            "p_value": [np.nan, self.p_value],
+        }
+        return pd.DataFrame(columns, index=list(fits))
+
+
+def durations_test(result: Fit, data: Any) -> DurationsTest:
+    """Likelihood-ratio test whether visits to hidden states last geometrically.
+
+    Args:
+        result: of a hidden Markov model, whose states both fits begin at: a plain one, or one with
+            geometric or negative binomial durations.
+        data: the sequences of the fit.
+
+    Raises:
+        ValueError: for a fit of another model, of one state, with weights, or with Poisson or free
+            durations.
+    """
+    owner = "durations_test"
+    about = getattr(result.structure, "about", None)
+    if not isinstance(about, HiddenMarkovDescription):
+        raise ValueError(
+            f"{owner}: a fit of a hidden Markov model was expected, got one of {result.model_name}"
+        )
+    result.refuse_weights(owner)
+    if about.num_states == 1:
+        raise ValueError(f"{owner}: a fit of at least two states was expected, got one of one")
+    given = about.durations
+    if not isinstance(given, GeometricDurations | NegativeBinomialDurations | None):
+        raise ValueError(
+            f"{owner}: a plain chain, or geometric or negative binomial durations were expected,"
+            f" got {given!r}"
+        )
+    most = None if given is None else given.max_duration
+    settings: dict[str, Any] = {"stickiness": 0.0}
+    if given is None:
+        off = ~torch.eye(about.num_states, dtype=torch.bool)
+        settings["allowed"] = about.allowed and (about.graph & off).tolist()
+        settings["initial"] = "free" if about.initial == "stationary" else about.initial
+    model: Any = result.model
+    plain = replace(model, durations=GeometricDurations(most), **settings)
+    start = _visits(result.params, about)
+    with quiet():
+        first = fit(plain, data, METHOD, init=start, num_restarts=1)
+        wide = replace(plain, durations=NegativeBinomialDurations(most))
+        sizes = torch.ones_like(first.params["mean_durations"])
+        second = fit(
+            wide, data, METHOD, init=first.params | {"duration_sizes": sizes}, num_restarts=1
+        )
+    from scipy.stats import chi2
+
+    statistic = max(0.0, 2 * (second.log_likelihood - first.log_likelihood))
+    p_value = float(chi2.sf(statistic, about.num_states))
+    return DurationsTest(statistic, about.num_states, p_value, first, second)
+
+
+def _visits(params: Params, about: HiddenMarkovDescription) -> Params:
+    """Parameters of geometric durations with the moves of a fit."""
+    own = {name: value for name, value in params.items() if name != "duration_sizes"}
+    moves: Tensor = own["transitions"]
+    if "initial" not in own:
+        own["initial"] = torch.full_like(moves[0], 1.0 / about.num_states)
+    if about.initial not in ("free", "stationary"):
+        del own["initial"]
+    if about.durations is not None:
+        return own
+    leave = (1 - moves.diagonal()).clamp(min=1 / MEANS[1])
+    jumps = moves - torch.diag(moves.diagonal())
+    graph = (about.graph & ~torch.eye(about.num_states, dtype=torch.bool)).to(moves)
+    jumps = jumps + 1e-6 * graph
+    return own | {
+        "transitions": jumps / jumps.sum(-1, keepdim=True),
+        "mean_durations": leave.reciprocal().clamp(*MEANS),
+    }

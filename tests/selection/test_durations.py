@@ -1,0 +1,74 @@
+"""Test of geometric durations: of geometric and of regular visits, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from inference import EM, fit
+from inference.base.outcome import ConvergenceWarning
+from inference.selection import durations_test
+from inference.selection.order_selection.counting import candidate_of
+from ppl_models import (
+    HiddenMarkov,
+    Mixture,
+    NegativeBinomialDurations,
+    Normal,
+    PoissonDurations,
+)
+
+
+def drawn(seed: int, size: float, steps: int = 300) -> np.ndarray:
+    """Two states whose visits are negative binomial of mean 10, shifted by one."""
+    rng, states = np.random.default_rng(seed), list[int]()
+    while len(states) < steps:
+        states += [1 - states[-1] if states else 0] * int(
+            1 + rng.negative_binomial(size, size / (size + 9))
+        )
+    return rng.normal(3.0 * np.array(states[:steps]))[:, None]
+
+
+@pytest.mark.parametrize("size", [1.0, 12.0])
+def test_regular_visits_are_seen_and_geometric_ones_are_not(size: float) -> None:
+    data = drawn(1, size)
+    plain = fit(HiddenMarkov(2, Normal(), 1, "uniform"), data, EM(), num_restarts=2)
+    answer = durations_test(plain, data)
+    assert (answer.p_value < 0.01) == (size > 1)
+    assert answer.statistic >= 0
+    assert answer.p_value == pytest.approx(chi2.sf(answer.statistic, 2))
+    first, second = answer.geometric, answer.negative_binomial
+    assert first.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-2)
+    assert second.num_parameters == first.num_parameters + 2
+    gain = 2 * (second.log_likelihood - first.log_likelihood)
+    assert answer.statistic == pytest.approx(gain, abs=1e-9)
+    words = "do not last" if size > 1 else "may last"
+    assert f"Visits {words} geometrically" in answer.text()
+    assert list(answer.table.index) == ["geometric", "negative binomial"]
+    again = durations_test(second, data)  # from the wider fit the same
+    assert again.statistic == pytest.approx(answer.statistic, abs=1e-3)
+
+
+def test_other_fits_are_refused() -> None:
+    data = drawn(2, 4.0, 60)
+    one = fit(HiddenMarkov(1, Normal(), 1), data)
+    with pytest.raises(ValueError, match="durations_test: a fit of at least two states"):
+        durations_test(one, data)
+    mixture = fit(Mixture(1, Normal(), 1), data)
+    with pytest.raises(ValueError, match="durations_test: a fit of a hidden Markov model was exp"):
+        durations_test(mixture, data)
+    with pytest.warns(ConvergenceWarning):
+        poisson = fit(
+            HiddenMarkov(2, Normal(), 1, durations=PoissonDurations()),
+            data,
+            EM(max_iterations=1, num_relaxed=0),
+            num_restarts=1,
+        )
+    with pytest.raises(ValueError, match="durations_test: a plain chain, or geometric or negative"):
+        durations_test(poisson, data)
+
+
+def test_candidates_are_named_by_their_durations() -> None:
+    model = HiddenMarkov(2, Normal(), 1, durations=NegativeBinomialDurations())
+    assert candidate_of(model).name == "normal with negative binomial durations"
+    assert candidate_of(candidate_of(model).at(1)).name == candidate_of(model).name
