@@ -146,10 +146,11 @@ def fit(
             dict of parameters, or a fit of the same model. With several restarts, the first starts
             there and the others nearby. With a method named, "spectral" if None.
         num_restarts: starts run as one batch; the one with the best objective is reported, the
-            others are kept. With a method named, 1 if None. With neither named, where several
-            optima are possible: as many as it takes to find the best one again
-            (:class:`~inference.base.starts.StartSearch`); in a sample of the rows, where mixtures
-            and hidden Markov models have many, whose two best optima go on with all rows.
+            others are kept. With a method named, 1 if None. With neither named, and for
+            ``Laplace()`` without a start, where several optima are possible: as many as it takes to
+            find the best one again (:class:`~inference.base.starts.StartSearch`); in a sample of
+            the rows, where mixtures and hidden Markov models have many, whose two best optima go on
+            with all rows.
         seed: one seed, one answer, on one machine and thread count. Of a generator of NumPy or
             torch the next draw, of None a fresh number; the fit keeps it, and
             ``fit(..., seed=result.seed)`` gives the same answer.
