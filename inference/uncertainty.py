@@ -35,6 +35,8 @@ doi:10.1111/j.2517-6161.1982.tb01203.x; H. White (1982), doi:10.2307/1912526.
 from __future__ import annotations
 
 import functools
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -43,6 +45,7 @@ import torch
 from torch import Tensor
 
 from inference.base.hashing import digest_of
+from inference.base.outcome import EstimateWarning
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import normal_scales
 from inference.fitting.record import FitRecord
@@ -81,6 +84,7 @@ __all__ = [
 __dir__ = _promised(__name__)
 
 SILENT = 1e-9  # share of the squared scores of single entries, below which a direction has none
+ENOUGH_ROWS, LEAST_ROWS = 10, 3  # an entry, of squared scores
 KINDS = ("hessian", "scores", "sandwich")
 T = TypeVar("T")
 
@@ -177,7 +181,11 @@ def standard_errors(
         data: the data of the fit, in memory or as
             :class:`~inference.base.streaming.row_blocks.RowBlocks`, of which one block is held at a
             time.
-        kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich".
+        kind: "hessian" (observed information), "scores" (sum of squared scores) or "sandwich". With
+            N rows for P entries the inverse of a sum of squared scores is too large, by the factor
+            N / (N - P - 1) on average where scores are normal (Muirhead 1982,
+            doi:10.1002/9780470316559) and by more where most rows have none of an
+            entry: fewer than ten rows an entry are warned of, fewer than three refused.
         hold_bounds: entries on a bound are held there instead of refused; their standard errors are
             NaN.
 
@@ -185,7 +193,11 @@ def standard_errors(
         ValueError: if the estimates are shrunk by a penalty or belong to a model whose likelihood
             gives none (saying why), if they lie on a bound, or the information is singular or not
             positive definite, naming the parameters; for an unknown kind, for latents that cannot
-            be summed out, for a fit without a point estimate.
+            be summed out, for a fit without a point estimate; for "scores" of fewer than three
+            rows an entry.
+
+    Warns:
+        EstimateWarning: for "scores" of fewer than ten rows an entry.
 
     Example:
         >>> import numpy as np
@@ -217,6 +229,8 @@ def standard_errors(
     num_rows, scores, hessian = _summed(
         fit, data, coordinates, "sandwich" if kind == "hessian" and not is_flat else kind
     )
+    if kind == "scores":
+        _mind_few_rows(num_rows, len(coordinates.names))
     information = scores if hessian is None else hessian
     if information is None:
         raise ValueError("standard_errors: data without rows")
@@ -235,6 +249,28 @@ def standard_errors(
         kind,
         num_rows,
         normal_scales(fit.structure, fit.params),
+    )
+
+
+def _mind_few_rows(num_rows: int, num_entries: int) -> None:
+    """Warn of squared scores of few rows an entry, and refuse those of very few.
+
+    Raises:
+        ValueError: for fewer than LEAST_ROWS an entry.
+    """
+    if num_rows >= ENOUGH_ROWS * num_entries:
+        return
+    words = (
+        f'standard_errors: kind="scores" expected {ENOUGH_ROWS} rows an entry, got {num_rows:,}'
+        f" rows for {num_entries:,} entries, whose squared scores make standard errors too large"
+    )
+    if num_rows < LEAST_ROWS * num_entries:
+        raise ValueError(f'{words}: take kind="hessian", the observed information')
+    excess = math.sqrt(num_rows / (num_rows - num_entries - 1)) - 1
+    warnings.warn(
+        f'{words}, by about {excess:.0%} or more: kind="hessian" takes the observed information',
+        EstimateWarning,
+        stacklevel=3,
     )
 
 

@@ -18,6 +18,7 @@ from support.two_skills import GRAPH, TIGHT, answers, encoder
 from zoo.table import ZOO, simulated
 
 from inference import EM, ConvergenceWarning, fit
+from inference.base.outcome import EstimateWarning
 from inference.programs.program import Program
 from inference.selection.sparsity import polish
 from inference.uncertainty import (
@@ -385,6 +386,26 @@ def test_what_no_data_determine_has_no_standard_error_however_bent_the_likelihoo
         ValueError, match=r"the distribution of the data does not change along .*proportions\[0\]"
     ):
         standard_errors(result, data)
+
+
+def means(data):
+    """Means of normal columns with unit variance, whose scores are normal."""
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(data.shape[1]).to(data), 1e6).to_event(1))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("x", dist.Normal(mean, 1.0).to_event(1), obs=data)
+
+
+def test_squared_scores_of_few_rows_an_entry_are_warned_of_and_refused():
+    """Failed before: 218 entries of 435 rows had errors five times too large, unsaid."""
+    rows = torch.randn(160, 30, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    result = record(means, rows, {"mean": rows.mean(0)})
+    exact = standard_errors(result, rows).standard_errors["mean"]
+    with pytest.warns(EstimateWarning, match=r"10 rows an entry, got 160 rows for 30 entries.*11%"):
+        found = standard_errors(result, rows, "scores").standard_errors["mean"]
+    assert float((found / exact).square().mean().sqrt()) == pytest.approx(1.115, abs=0.03)
+    few = record(means, rows[:80], {"mean": rows[:80].mean(0)})
+    with pytest.raises(ValueError, match='80 rows for 30 entries.*kind="hessian"'):
+        standard_errors(few, rows[:80], "scores")
 
 
 @pytest.mark.parametrize("kind", ["hessian", "scores", "sandwich"])

@@ -84,6 +84,7 @@ class Outcome:
             (R,), NaN where they do not tell.
         replicates: starts that each of these R stands for, (R,) long: itself and those of a search
             that met it on the way; None for one each.
+        renamed: which values of a program's latents its draws were renamed in, in words.
         fate: of the restarts of a run that a search watched, (R,) long; None for other runs.
         is_named: whether the latents have their names already, from labels of rows or from the
             start that was given, and keep them.
@@ -110,6 +111,7 @@ class Outcome:
     objective_left: Tensor | None = None
     replicates: Tensor | None = None
     fate: Tensor | None = None
+    renamed: str | None = None
 
     def left_in_words(self) -> str:
         """Remaining gain of the best restart in words, where it did not converge."""

@@ -149,7 +149,8 @@ class EM:
         program.check_enumerable()
         if problem.rows is not None:
             return SummedGenericSteps(program, problem.rows, 20 * self.num_inner)
-        return GenericSteps(program, 20 * self.num_inner)
+        num_steps = 20 * self.num_inner  # whose operations are recorded once, for all starts
+        return problem.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
 
     def run(
         self,

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
+from inference.base.exchangeable import labels_of, renamed_in_words
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.structure import is_method, open_sites
@@ -77,7 +78,9 @@ class NUTS:
             None to start at the points that ``fit`` was given or drew, one a chain where there are
             as many. Programs with continuous latents of the rows start there too: those are drawn
             with the parameters.
-        relabel: rename the latents of every draw like one reference.
+        relabel: rename the latents of every draw like one reference. In a program of the user those
+            values of latents are renamed whose exchange leaves its density as it is, which is found
+            by its numbers (:mod:`inference.base.exchangeable`); the fit says which.
 
     Raises:
         ValueError: for a setting out of range; at ``fit``, for a program with a latent that cannot
@@ -526,10 +529,10 @@ def posterior_outcome(
 
     num_chains, num_draws = log_density.shape
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in params.items()}
-    labels = problem.exchangeable() if relabel else ()
     best = int(log_density.reshape(-1).nan_to_num(nan=-torch.inf).argmax())
     reference = problem.canonical({name: value[best] for name, value in flat.items()})
     program = problem.program()
+    labels, found = labels_of(problem, program, flat, reference) if relabel else ((), ())
     flat, changed = relabel_draws(flat, labels, reference, program.inside)
     sample_stats = dict(sample_stats)
     if labels:
@@ -586,4 +589,5 @@ def posterior_outcome(
         draws={name: value for name, value in draws.items() if name not in local},
         trace_name="log-posterior density on the unconstrained scale, mean over chains",
         sample_stats=sample_stats,
+        renamed=renamed_in_words(found, changed),
     )

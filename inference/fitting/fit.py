@@ -146,10 +146,11 @@ def fit(
             dict of parameters, or a fit of the same model. With several restarts, the first starts
             there and the others nearby. With a method named, "spectral" if None.
         num_restarts: starts run as one batch; the one with the best objective is reported, the
-            others are kept. With a method named, 1 if None. With neither named, where several
-            optima are possible: as many as it takes to find the best one again
-            (:class:`~inference.base.starts.StartSearch`); in a sample of the rows, where mixtures
-            and hidden Markov models have many, whose two best optima go on with all rows.
+            others are kept. With a method named, 1 if None. With neither named, and for
+            ``Laplace()`` without a start, where several optima are possible: as many as it takes to
+            find the best one again (:class:`~inference.base.starts.StartSearch`); in a sample of
+            the rows, where mixtures and hidden Markov models have many, whose two best optima go on
+            with all rows.
         seed: one seed, one answer, on one machine and thread count. Of a generator of NumPy or
             torch the next draw, of None a fresh number; the fit keeps it, and
             ``fit(..., seed=result.seed)`` gives the same answer.
@@ -397,6 +398,9 @@ def fit_problem(
                 advice.init if init is None else init,
                 num_restarts or advice.num_restarts,
             )
+        of_optimum, optimum = None, EM()  # a search for the best of many starts, as plain EM's
+        if isinstance(method, Laplace) and init is None and num_restarts is None:
+            of_optimum, optimum = _search_of_optimum(problem, method), method.optimum
         check_method(problem.structure, method)
         if problem.weights is not None:
             check_weighing(method)
@@ -416,7 +420,7 @@ def fit_problem(
         init = "spectral" if init is None else init
         starts = (
             "as many starts as it takes to find the best optimum again"
-            if search is not None
+            if search is not None or of_optimum is not None
             else f"{num_restarts or 1} starts"
         )
         logger.info(
@@ -435,9 +439,13 @@ def fit_problem(
         try:
             with bar, isolated(seed), problem.threads():
                 if search is None:
-                    start = _start(problem, standard, init, num_restarts or 1)
-                    if isinstance(init, str):
-                        start = named_by_labels(engine_problem, start)
+                    if of_optimum is None:
+                        start = _start(problem, standard, init, num_restarts or 1)
+                        if isinstance(init, str):
+                            start = named_by_labels(engine_problem, start)
+                    else:
+                        start = _best_start(of_optimum, optimum, engine_problem, init, bar)
+                        engine_problem = dataclasses.replace(engine_problem, start_given=True)
                     state = (
                         method.run(engine_problem, start, bar, path)
                         if start
@@ -491,6 +499,21 @@ def _evaluated(problem: Problem, method: Method) -> Outcome:
         converged=torch.ones(1, dtype=torch.bool),
         num_iterations=torch.ones(1, dtype=torch.long),
     )
+
+
+def _search_of_optimum(problem: Problem, method: Laplace) -> StartSearch | None:
+    """Search over starts for the optimum of Laplace; None where EM alone does not find it."""
+    if problem.start_given or problem.rows is not None or not isinstance(method.optimum, EM):
+        return None
+    advice = problem.structure.recommended(problem)
+    return advice.search if advice.method is None else None
+
+
+def _best_start(search: StartSearch, method: EM, problem: Problem, init: Any, bar: Any) -> Params:
+    """Best optimum (1, ...) of a search over starts."""
+    found = _searched(SharedSearch(), search, method, problem, init, None, bar, None)
+    ranking = rank_restarts(problem, found.params, found.objective)
+    return {name: value[ranking.best : ranking.best + 1] for name, value in found.params.items()}
 
 
 def _searched(
@@ -589,14 +612,19 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
         start = more_starts(batch_problem.structure, batch_problem, init, num_starts, batch)
         if start is not None:
             return named_by_labels(batch_problem, start)
-        half = num_starts // 2
-        assigned = assigned_start(batch_problem, half) if half and init == "spectral" else None
-        if assigned is None:
-            return _unconstrained_start(batch_problem, num_starts)
-        others = _unconstrained_start(batch_problem, num_starts - half)
-        return {name: torch.cat([assigned[name], value]) for name, value in others.items()}
+        half = num_starts // 2 if init == "spectral" else 0
+        return _with_assigned(batch_problem, num_starts, half)
 
     return draw
+
+
+def _with_assigned(problem: Problem, num_starts: int, num_assigned: int) -> Params:
+    """Starts (num_starts, ...), some of them by rows assigned to components where that can be."""
+    assigned = assigned_start(problem, num_assigned) if num_assigned else None
+    if assigned is None:
+        return _unconstrained_start(problem, num_starts)
+    others = _unconstrained_start(problem, num_starts - num_assigned)
+    return {name: torch.cat([assigned[name], value]) for name, value in others.items()}
 
 
 def _start(
@@ -610,7 +638,11 @@ def _start(
             )
         engine_problem = problem if standard is None else standard.problem
         start = engine_problem.structure.start(engine_problem, init, num_restarts)
-        return _unconstrained_start(engine_problem, num_restarts) if start is None else start
+        if start is not None:
+            return start
+        if num_restarts > 1 and init == "spectral" and engine_problem.program().starts:
+            return _with_assigned(engine_problem, num_restarts, num_restarts // 2)
+        return _unconstrained_start(engine_problem, num_restarts)
     given = _given_start(problem, init, num_restarts)
     return given if standard is None else standard.inward(given)
 
@@ -659,7 +691,8 @@ def _outside(support: Any, value: torch.Tensor) -> str:
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
     """Uniform start in (-2, 2), unconstrained, as Pyro's ``init_to_uniform``.
 
-    Parameters without a prior start where the program says, and near it in further restarts.
+    Parameters without a prior start where the program says, and further restarts near it and far
+    off by turns.
     """
     program = problem.program()
     draw = program.draw_prior(
@@ -674,18 +707,24 @@ def _nearby(
 ) -> Params:
     generator = torch.Generator().manual_seed(seed)
     radius = 0.5 if first_exact else 2.0
+    networks = getattr(program.model, "weights", {})
     out = {}
     for name, value in free.items():
         noise = torch.rand(
             (num_restarts, *value.shape), generator=generator, dtype=torch.float64
         ).to(value)
-        is_started = name in program.starts
-        noise = (NEAR_START if is_started else radius) * (2 * noise - 1)
+        reach = torch.full((num_restarts,), radius)
+        if name in program.starts:
+            if first_exact or name in networks:  # whose weights of another size saturate
+                reach[:] = NEAR_START
+            else:  # every second one anywhere as far off as the origin is
+                reach[1::2], reach[2::2] = NEAR_START, max(radius, float(value.abs().amax()))
         if first_exact:
-            noise[0] = 0.0
-        elif is_started:
-            noise[0] *= TIES / NEAR_START
-        out[name] = value + noise
+            reach[0] = 0.0
+        elif name in program.starts:
+            reach[0] = TIES
+        reach = reach.to(value).reshape(-1, *[1] * value.dim())
+        out[name] = value + reach * (2 * noise - 1)
     return {name: value.detach() for name, value in program.constrained(out).items()}
 
 
@@ -831,6 +870,7 @@ def assemble(
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),
         labels=problem.labels,
+        renamed=outcome.renamed,
     )
 
 

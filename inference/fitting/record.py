@@ -199,6 +199,8 @@ class FitRecord:
             of data and labels.
         label_error: chance of a wrong label that the fit took, or found; label_names: by latent
             site, the names of its values, where labels had some.
+        renamed: in words, which values of latents of a user's program are exchangeable, so that
+            draws were renamed in them; None where none are, or none were looked for.
     """
 
     model: Callable[..., Any]
@@ -231,6 +233,7 @@ class FitRecord:
     labels: dict[str, Tensor] | None = None
     label_error: float | None = None
     label_names: dict[str, tuple[str, ...]] | None = None
+    renamed: str | None = None
 
     @property
     def structure(self) -> Structure:

@@ -32,6 +32,8 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
     ]
     if fit.quadrature is not None:
         facts.append(("integrals", fit.quadrature.in_words()))
+    if fit.renamed is not None:
+        facts.append(("labels", fit.renamed))
     if fit.restarts.optimum is not None and fit.restarts.num_ended > 1:
         facts.append(
             (

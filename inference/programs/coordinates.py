@@ -1,4 +1,4 @@
-"""Free coordinates of parameters: logits, logs, log-ratios and log-Cholesky factors."""
+"""Free coordinates of parameters: logits, logs, log-ratios and entries of Cholesky factors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.distributions import constraints
+from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
 from inference.programs.program import Params, Program
-from ppl_models.parts.precisions import LogCholesky
+from ppl_models.parts.precisions import LogCholesky, LogFactor
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
 
@@ -23,6 +24,11 @@ RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
 MOST_ROWS = 1e12  # that a variance is worth at most, as one is that is held
 LEAST_FREEDOM = 0.01  # degrees of freedom: limits are as good as infinite there
+MATRICES: dict[str, Callable[[int], Transform]] = {
+    "cholesky": LogCholesky,  # positive definite
+    "factor": LogFactor,  # lower triangular
+    "correlation": lambda _: CorrCholeskyTransform(),  # lower triangular, rows of length one
+}
 FEW_ROWS = (
     5.0  # a chance with fewer rows behind its rarer side gets limits of a score, not of a logit
 )
@@ -31,7 +37,7 @@ FEW_ROWS = (
 @dataclass(frozen=True, eq=False)
 class _SitePart:
     name: str
-    scale: str  # "identity", "logit", "log", "simplex" or "cholesky"
+    scale: str  # "identity", "logit", "log", "simplex", or one of MATRICES
     lower: Tensor  # of the shape of the site
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
@@ -58,11 +64,10 @@ class _SitePart:
             vectors = segments_of(self.sums, center.device)
             rows = ratios.reshape(-1, vectors.num_entries)
             return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
-        if self.scale == "cholesky":
-            size = center.shape[-1]
+        if self.scale in MATRICES:
             lower = self._moved(center).masked_scatter(self.free, entries)
-            rows, columns = torch.tril_indices(size, size)
-            return cast(Tensor, LogCholesky(size)(lower[..., rows, columns]))
+            rows, columns = self._triangle(center)
+            return cast(Tensor, self.of_vectors(center)(lower[..., rows, columns]))
         back: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.sigmoid,
@@ -70,16 +75,25 @@ class _SitePart:
         }
         return center.masked_scatter(self.free, back[self.scale](entries))
 
+    def of_vectors(self, value: Tensor) -> Transform:
+        """Transform of vectors to matrices of the size of a value of the site."""
+        return MATRICES[self.scale](value.shape[-1])
+
+    def _triangle(self, value: Tensor) -> Tensor:
+        """Rows and columns of the entries that those vectors hold, in order."""
+        size = value.shape[-1]
+        return torch.tril_indices(size, size, -1 if self.scale == "correlation" else 0)
+
     def _moved(self, value: Tensor) -> Tensor:
         if self.scale == "simplex":
             vectors = segments_of(self.sums, value.device)
             rows = value.reshape(-1, vectors.num_entries).log()
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
-        if self.scale == "cholesky":
-            factor = torch.linalg.cholesky(value)
-            return cast(
-                Tensor, factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
-            )
+        if self.scale in MATRICES:
+            lower = torch.zeros_like(value)
+            rows, columns = self._triangle(value)
+            lower[..., rows, columns] = self.of_vectors(value).inv(value)
+            return lower
         forth: dict[str, Callable[[Tensor], Tensor]] = {
             "identity": lambda v: v,
             "logit": torch.logit,
@@ -228,8 +242,8 @@ class Coordinates:
                     .scatter(-1, reference, False)
                     .reshape(value.shape)
                 )
-            elif scale == "cholesky":
-                free = free.tril()
+            elif scale in MATRICES:
+                free = free.tril(-1 if scale == "correlation" else 0)
             parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed))
         return cls(params, tuple(parts))
 
@@ -291,8 +305,8 @@ class Coordinates:
             value = draws[part.name]
             if part.scale == "identity":
                 continue
-            if part.scale == "cholesky":
-                move = LogCholesky(value.shape[-1])
+            if part.scale in MATRICES:
+                move = part.of_vectors(value)
                 total = total.to(value) + move.log_abs_det_jacobian(move.inv(value), value).reshape(
                     len(value), -1
                 ).sum(-1)
@@ -322,17 +336,18 @@ class Coordinates:
             span = slice(start, start + size)
             start += size
             value, block = self.center[part.name], covariance[span, span]
-            if part.scale in ("simplex", "cholesky"):
+            if part.scale == "simplex" or part.scale in MATRICES:
                 slopes = jacobian(
                     lambda mine, p=part, v=value: p.value(mine, v).flatten(),
                     free[span],
                     vectorize=True,
                 )
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
-                edge = (value < SMALL) & (
-                    part.scale == "simplex"
-                )  # an entry that is as good as zero is on its bound
-                out[part.name] = error.masked_fill(edge, torch.nan)
+                if part.scale == "simplex":  # an entry that is as good as zero is on its bound
+                    error = error.masked_fill(value < SMALL, torch.nan)
+                elif part.scale != "cholesky":  # what holds a factor's other entries
+                    error = error.masked_fill(error == 0, torch.nan)
+                out[part.name] = error
                 continue
             error = block.diagonal().clamp(min=0).sqrt()
             if part.scale == "logit":
@@ -360,7 +375,7 @@ class Coordinates:
         out = {}
         for part in self.parts:
             value = self.center[part.name]
-            if part.scale == "cholesky":  # on the scale of the entries
+            if part.scale in MATRICES:  # on the scale of the entries
                 out[part.name] = (
                     value - width * spread[part.name],
                     value + width * spread[part.name],
@@ -394,6 +409,10 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
     infinite = torch.tensor(torch.inf, dtype=torch.float64)
     if isinstance(support, type(constraints.positive_definite)):
         return "cholesky", -infinite, infinite
+    if isinstance(support, type(constraints.lower_cholesky)):
+        return "factor", -infinite, infinite
+    if isinstance(support, type(constraints.corr_cholesky)):
+        return "correlation", -infinite, infinite
     if support is constraints.simplex or isinstance(support, MatrixSimplex | Simplexes):
         return "simplex", torch.zeros(()), torch.ones(())
     if support is constraints.real or support is constraints.real_vector:

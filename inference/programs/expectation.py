@@ -30,6 +30,7 @@ Sums = Callable[
 ]  # of what a function makes of some rows, over all rows
 
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
+MOST_DENSE = 64  # of one restart whose second derivatives are all taken at once
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
 # no way back
@@ -71,8 +72,15 @@ class Expectation:
         )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Maximise by Newton's method or L-BFGS; a restart that does not gain stays."""
+        """Maximise by Newton's method or L-BFGS; a restart that does not gain stays.
+
+        Where continuous latents are integrated, the log-posterior itself, which is as dear as its
+        bound and takes few steps where a variance near zero asks hundreds of EM.
+        """
         parts = self._parts(params)
+        if self.program.integrated:
+            new = [self._maximise_marginal(part, num_steps) for part in parts]
+            return {name: torch.cat([part[name] for part in new]) for name in params}
         self._look_for_few_rows(params)
         new = [
             self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
@@ -167,7 +175,40 @@ class Expectation:
                 value, slope, products = second(objective.point(at, fixed))
                 return value, slope, colouring.matrix(products)
 
-        return self._climbed(objective, params, start, gradient, derivatives, num_steps)
+        return self._climbed(objective, params, start, gradient, derivatives, num_steps, colouring)
+
+    def _maximise_marginal(self, params: Params, num_steps: int) -> Params:
+        """Maximise the log-posterior, latents summed out, at parameters (R, ...)."""
+        free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
+        count = len(next(iter(free.values())))
+        objective = _LogPosterior(self.program, _shapes(free), {}, count)
+        start = objective.rows(free)
+        replay = self._replayed("log-posterior", count, objective.first, start.ravel())
+
+        def gradient(at: Tensor) -> tuple[Tensor, Tensor]:
+            value, slope = replay(at.ravel())
+            return value, slope
+
+        derivatives, every, size = None, None, start.shape[1]
+        if size <= MOST_DENSE:
+            reach = objective.rows(
+                {
+                    name: torch.full_like(value, torch.inf if params[name].equal(value) else REACH)
+                    for name, value in free.items()
+                }
+            )
+            places = torch.arange(size, device=start.device)
+            pattern = torch.ones(size, size, dtype=torch.bool, device=start.device)
+            every = Colouring(pattern, places, reach[0])
+            second = self._replayed(
+                "log-posterior with curvature", count, objective.second(every.seeds), start.ravel()
+            )
+
+            def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                value, slope, products = second(at.ravel())
+                return value, slope, every.matrix(products)
+
+        return self._climbed(objective, params, start, gradient, derivatives, num_steps, every)
 
     def _climbed(
         self,
@@ -177,12 +218,13 @@ class Expectation:
         gradient: Gradient,
         derivatives: Derivatives | None,
         num_steps: int,
+        colouring: Colouring | None,
     ) -> Params:
         """Maximiser of the objective, by its derivatives at any point (R, P)."""
         end, is_done = start, False
         if derivatives is not None:
-            assert self._colouring is not None
-            end, arrived = climb(gradient, derivatives, start, self._colouring.reach, MOST_NEWTON)
+            assert colouring is not None
+            end, arrived = climb(gradient, derivatives, start, colouring.reach, MOST_NEWTON)
             is_done = bool(arrived.all())
         if not is_done:
             end = _by_gradient(
@@ -324,7 +366,7 @@ class SummedExpectation(Expectation):
                 return value, slope, colouring.matrix(products)
 
         return self._climbed(
-            objective, params, objective.rows(free), gradient, derivatives, num_steps
+            objective, params, objective.rows(free), gradient, derivatives, num_steps, colouring
         )
 
 
@@ -405,6 +447,15 @@ class _Objective:
             (_, above), (_, below) = (self.first(self.point(x, fixed)) for x in (side, -side))
             jumps.append((above - below).abs())
         return bool(((jumps[1] > JUMP) & (jumps[1] > 0.5 * jumps[0])).any())
+
+
+class _LogPosterior(_Objective):
+    """Log-posterior of the parameters, latents summed out, as a function of coordinates (R, P)."""
+
+    def _value(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = point.detach().reshape(self.count, -1).requires_grad_()
+        params = self.program.constrained(self.split(leaf))
+        return leaf, self.program.log_marginal(params) + self.program.log_prior(params)
 
 
 def _by_gradient(

@@ -7,6 +7,7 @@ that the caller's parameter store holds of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -16,11 +17,16 @@ from torch import Tensor, nn
 from torch.distributions import biject_to, constraints, transform_to
 
 from inference.programs.global_state import stored_parameter
+from ppl_models.parts.precisions import LowerCholesky, PositiveDefinite
 
 NOISE = 0.5  # around the start, of a draw, on the unconstrained scale
 NEAR = 0.01  # the same, of a program that does not run farther from its start
 FAR = 20.0  # on the unconstrained scale of a bounded parameter: its bound, from where no step leads
 INSIDE = 5.0  # where a start on the bound is moved to
+SIZED: tuple[tuple[Any, Callable[[int], constraints.Constraint]], ...] = (
+    (type(constraints.lower_cholesky), LowerCholesky),
+    (type(constraints.positive_definite), PositiveDefinite),
+)  # constraints of matrices for which torch has no bijection, and ours
 
 
 class Flat(TorchDistribution):
@@ -141,6 +147,9 @@ def _start(
         )
     if constraint is constraints.real:
         return value, constraint
+    for kind, sized in SIZED:
+        if type(constraint) is kind:
+            constraint = sized(value.shape[-1])
     try:
         transform = biject_to(constraint)
     except NotImplementedError as error:

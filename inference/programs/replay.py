@@ -151,6 +151,11 @@ class _Recorder(TorchDispatchMode):
         self.loose: set[str] = set()  # names whose size depends on values
         self.lines: list[_Line] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Answer torch's question; True would import its compiler, seconds of a first fit."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

@@ -1,4 +1,4 @@
-"""Wishart distribution of precision matrices, with a bijection to the real line."""
+"""Precision matrices and Cholesky factors: bijections to vectors, Wishart distribution."""
 
 from __future__ import annotations
 
@@ -29,12 +29,18 @@ class PositiveDefinite(type(constraints.positive_definite)):  # type: ignore[mis
         return symmetric.flatten(-2).all(-1) & (torch.linalg.cholesky_ex(value).info == 0)
 
 
-class LogCholesky(transforms.Transform):
-    r"""Transform of vectors of length J (J + 1) / 2 to matrices :math:`L L^\top`.
+class LowerCholesky(type(constraints.lower_cholesky)):  # type: ignore[misc]
+    """Constraint of lower triangular matrices of a known size with a positive diagonal."""
 
-    The lower triangle of L, its diagonal by the logarithm.
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__()
 
-    The Jacobian's determinant is :math:`2^J \prod_i L_{ii}^{J + 2 - i}`, i = 1, ..., J.
+
+class LogFactor(transforms.Transform):
+    r"""Transform of vectors of length J (J + 1) / 2 to lower triangular matrices L.
+
+    The diagonal of L by its logarithm. The Jacobian's determinant is :math:`\prod_i L_{ii}`.
 
     Args:
         size: J.
@@ -50,29 +56,59 @@ class LogCholesky(transforms.Transform):
 
     @property
     def codomain(self) -> constraints.Constraint:
-        return constraints.positive_definite
+        return LowerCholesky(self.size)
 
     def _call(self, x: Tensor) -> Tensor:
         lower = x.new_zeros(*x.shape[:-1], self.size, self.size)
         lower[..., self.rows, self.columns] = x
-        factor = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
-        return factor @ factor.mT
+        return lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
 
     def _inverse(self, y: Tensor) -> Tensor:
-        factor = torch.linalg.cholesky(y)
-        factor = factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log())
+        factor = y.tril(-1) + torch.diag_embed(y.diagonal(dim1=-2, dim2=-1).log())
         return factor[..., self.rows, self.columns]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        logs = x[..., self.rows == self.columns]
-        powers = torch.arange(self.size + 1, 1, -1).to(x)
-        return self.size * math.log(2) + (powers * logs).sum(-1)
+        return x[..., self.rows == self.columns].sum(-1)
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
         return shape[:-1] + torch.Size([self.size, self.size])
 
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
         return shape[:-2] + torch.Size([self.size * (self.size + 1) // 2])
+
+
+class LogCholesky(LogFactor):
+    r"""Transform of vectors of length J (J + 1) / 2 to matrices :math:`L L^\top`.
+
+    The lower triangle of L, its diagonal by the logarithm.
+
+    The Jacobian's determinant is :math:`2^J \prod_i L_{ii}^{J + 2 - i}`, i = 1, ..., J.
+
+    Args:
+        size: J.
+    """
+
+    @property
+    def codomain(self) -> constraints.Constraint:
+        return constraints.positive_definite
+
+    def _call(self, x: Tensor) -> Tensor:
+        factor = super()._call(x)
+        return factor @ factor.mT
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return super()._inverse(torch.linalg.cholesky(y))
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        logs = x[..., self.rows == self.columns]
+        powers = torch.arange(self.size + 1, 1, -1).to(x)
+        return self.size * math.log(2) + (powers * logs).sum(-1)
+
+
+@biject_to.register(LowerCholesky)
+@transform_to.register(LowerCholesky)
+def _biject_to_lower_cholesky(constraint: LowerCholesky) -> transforms.Transform:
+    return LogFactor(constraint.size)
 
 
 @biject_to.register(PositiveDefinite)

@@ -10,15 +10,16 @@ import pytest
 import torch
 from scipy import stats
 from scipy.stats import binomtest
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 
 from inference import Laplace, fit
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import minus_hessian
 from inference.programs.program import Program
+from inference.uncertainty import standard_errors
 from ppl_models import Mixture, MultivariateNormal, OptionsHMM
 from ppl_models.datasets import simulate_options
-from ppl_models.parts.precisions import LogCholesky, PositiveDefinite, Precision
+from ppl_models.parts.precisions import LogCholesky, LowerCholesky, PositiveDefinite, Precision
 
 F64 = torch.float64
 
@@ -83,6 +84,60 @@ def test_the_bijection_of_precisions_has_its_jacobian():
     )
     assert torch.allclose(move.inv(move(point)), point)
     assert biject_to(Precision(torch.tensor(4.0), torch.eye(3)).support).size == 3
+
+
+def test_cholesky_factors_have_a_bijection_and_its_jacobian():
+    move = biject_to(LowerCholesky(3))
+    point = torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=F64)
+    rows, columns = torch.tril_indices(3, 3)
+    slopes = torch.autograd.functional.jacobian(lambda x: move(x)[rows, columns], point)
+    assert float(move.log_abs_det_jacobian(point, move(point))) == pytest.approx(
+        float(torch.linalg.slogdet(slopes)[1]), rel=1e-10
+    )
+    assert torch.allclose(move.inv(move(point)), point)
+    assert bool(LowerCholesky(3).check(move(point)))
+
+
+def factors_as_params(data):
+    loc = pyro.param("loc", torch.zeros(2))
+    factor = pyro.param("factor", torch.eye(2), constraint=constraints.lower_cholesky)
+    with pyro.plate("rows", len(data)):
+        pyro.sample("x", dist.MultivariateNormal(loc, scale_tril=factor), obs=data)
+
+
+def correlations(data):
+    factor = pyro.sample("factor", dist.LKJCholesky(2, 1.0))
+    with pyro.plate("rows", len(data)):
+        pyro.sample(
+            "x", dist.MultivariateNormal(torch.zeros(2).to(data), scale_tril=factor), obs=data
+        )
+
+
+def test_a_cholesky_factor_without_a_prior_is_that_of_the_sample_covariance():
+    rows = torch.randn(400, 2, generator=torch.Generator().manual_seed(2), dtype=F64)
+    rows = rows @ torch.tensor([[2.0, 0.0], [1.2, 0.5]], dtype=F64).mT
+    result = fit(factors_as_params, rows)
+    covariance = torch.cov(rows.mT, correction=0)
+    expected = torch.linalg.cholesky(covariance)
+    torch.testing.assert_close(result.params["factor"], expected, atol=1e-4, rtol=0)
+    errors = standard_errors(result, rows).standard_errors["factor"]
+    assert bool(errors[0, 1].isnan())
+    # of a standard deviation, s / sqrt(2 N), as a textbook has it
+    torch.testing.assert_close(errors[0, 0], expected[0, 0] / (2 * 400) ** 0.5, rtol=1e-3, atol=0)
+    torch.testing.assert_close(errors[1, 1], expected[1, 1] / (2 * 400) ** 0.5, rtol=1e-3, atol=0)
+
+
+def test_a_correlation_has_its_textbook_error():
+    rows = torch.randn(900, 2, generator=torch.Generator().manual_seed(3), dtype=F64)
+    rows = rows @ torch.linalg.cholesky(torch.tensor([[1.0, 0.6], [0.6, 1.0]], dtype=F64)).mT
+    result = fit(correlations, rows)
+    rho = float(result.params["factor"][1, 0])
+    error = float(standard_errors(result, rows).standard_errors["factor"][1, 0])
+    # known unit variances: the expected information of one row is (1 + rho^2) / (1 - rho^2)^2
+    assert error == pytest.approx((1 - rho**2) / (900 * (1 + rho**2)) ** 0.5, rel=0.05)
+    drawn = fit(correlations, rows, Laplace(400))
+    assert float(drawn.draws["factor"][..., 1, 0].std()) == pytest.approx(error, rel=0.15)
+    assert float(drawn.sample_stats["log_importance"].std()) < 0.3
 
 
 def test_the_density_of_precisions_is_that_of_the_wishart_distribution() -> None:
