@@ -46,7 +46,7 @@ CAPTIONS = {
 }
 SEE = {
     "recovered": "More latents than the eight true ones find more of these, by the paper's"
-    " algorithm; the plain call finds all at any number.",
+    " algorithm; the plain call finds most of them at any number.",
     "full": "Runs that find all eight are rare with eight latents and common with twice as many.",
     "negative_elbo": "The loss falls from eight to sixteen latents and is flat, or rises, beyond.",
 }
