@@ -31,7 +31,7 @@ RESTARTS, DRAWS, CHANNELS = 10, 4, 96
 MATERIALS = range(2, 10)
 STEP_NOTE = (
     "The published number is read off a curve over the tolerated discrepancy, by a rule that is not"
-    " stated; `acdc` takes the first clear step of it, which overdispersed counts, wrong for Poisson"
+    " stated; `acdc` takes its first clear step, which overdispersed counts, wrong for Poisson"
     " noise at every number, show early. `select_components` allows for such counts"
 )
 
