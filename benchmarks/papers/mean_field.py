@@ -100,9 +100,10 @@ class MeanField:
             eta = leak[:, None, None] + latents @ weights[:, None]
             x = rows.unsqueeze(2)
             log_items = (x * torch.log(-torch.expm1(-eta)) - (1 - x) * eta).sum(-1)
-            own, given = self.values[0][:, None, None], guide.clamp(1e-12, 1 - 1e-12).unsqueeze(2)
+            own, given = self.values[0][:, None, None], guide.unsqueeze(2)
             log_prior = (latents * own + logsigmoid(-own)).sum(-1)
-            log_guide = (latents * given.log() + (1 - latents) * (1 - given).log()).sum(-1)
+            # a chance of exactly one has no draw that is zero
+            log_guide = (latents.xlogy(given) + (1 - latents).xlogy(1 - given)).sum(-1)
             out.append((log_items + log_prior - log_guide).mean(2))
         return torch.cat(out, 1)
 

@@ -144,12 +144,17 @@ def fill(
                 )
                 for (setting, seed), result in zip(some, results.jobs, strict=True):
                     line = {"paper": setting.study, **setting.arguments, "seed": seed}
-                    if result.error is not None:
+                    error = result.error
+                    if error is None:
+                        numbers, seconds = result.value["numbers"], result.value["seconds"]
+                        try:
+                            store.append(setting, seed, numbers, seconds)
+                        except ValueError as refused:  # numbers that are not finite
+                            error = str(refused)
+                    if error is not None:
                         dropped.add(setting.key)
-                        say(line | {"failed": result.error})
+                        say(line | {"failed": error})
                         continue
-                    numbers, seconds = result.value["numbers"], result.value["seconds"]
-                    store.append(setting, seed, numbers, seconds)
                     num_run += 1
                     say(line | {"seconds": round(seconds, 2)})
 

@@ -280,6 +280,23 @@ class TestRun:
         ] * 5
         assert len(store.records("tiny")) >= 5
 
+    def test_numbers_that_are_not_finite_end_a_setting_not_the_run(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad, good = cell(0.0, setting(1.0)), cell(9.0, setting(3.0))
+        own = study(bad, good)
+        own = replace(
+            own,
+            replicate=lambda mean, seed: {"value": math.nan if mean == 1.0 else float(seed)},
+        )
+        monkeypatch.setattr(papers.run, "STUDIES", (own,))
+        said: list[Mapping[str, Any]] = []
+        fill((own,), store, 1.0, say=said.append)
+        failed = [line["failed"] for line in said if "failed" in line]
+        assert failed
+        assert all("finite" in words for words in failed)
+        assert {record.key for record in store.records("tiny")} == {setting(3.0).key}
+
     def test_absent_data_are_passed_over(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

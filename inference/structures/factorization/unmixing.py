@@ -31,8 +31,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from inference.base.align import Labels
@@ -51,6 +53,8 @@ from inference.engines.em import EM
 from inference.programs.program import Params, Program
 from inference.structures.factorization.factorize import SCALE_RANGE
 from ppl_models.descriptions.components import UnmixingDescription
+
+Array = NDArray[Any]
 
 AT_ONCE = 2**20  # numbers of the rows
 ON_BOUND = 0.999  # of a bound
@@ -263,6 +267,52 @@ def pure_rows(x: Tensor, num: int, generator: Generator) -> Tensor:
     return mean + centred[chosen] @ directions @ directions.mT
 
 
+def likeliest_simplex(x: Tensor, vertices: Tensor) -> Tensor:
+    r"""Simplex of highest likelihood, the signs of the shares taken one by one: (K, J).
+
+    On the plane of the K - 1 leading principal components, with vertices Z (K, K - 1), M = (1, Z)
+    and shares :math:`b_n = (1, y_n) M^{-1}` of a row's scores y, the logarithm of the likelihood is
+
+    .. math:: \sum_{n, k} \log \Phi(b_{nk} / s_k) - N \log |\det M|, \qquad s_k^2 = \sigma^2 |
+        (M^{-1})_{2:, k}|^2,
+
+    up to a constant, where the noise of the shares of a row is taken as independent;
+    :math:`\sigma^2` is the mean variance off the plane. EM moves the simplex by steps of the size
+    of the noise, which takes it a thousand of them where noise is small; here M alone is sought,
+    by its gradient.
+
+    Args:
+        x: (N, J), J of at least K; vertices: where to begin, (K, J).
+    """
+    from scipy.optimize import minimize
+
+    x, k = x.double(), len(vertices)
+    mean = x.mean(0)
+    centred = x - mean
+    values, turn = torch.linalg.eigh(centred.mT @ centred / len(x))
+    directions = turn.flip(-1)[:, : k - 1]
+    unit = values[-k + 1 :].mean().sqrt() if k > 1 else values[-1].sqrt()
+    noise = values[: len(values) - k + 1].mean().clamp(min=0).sqrt() / unit
+    rows = torch.nn.functional.pad(centred @ directions / unit, (1, 0), value=1.0)  # (N, K)
+    first = (vertices.double() - mean) @ directions / unit
+    if k == 1 or not bool(noise > RIDGE):
+        return vertices.double()
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        z = torch.from_numpy(flat).to(rows).view_as(first).requires_grad_()
+        whole = torch.nn.functional.pad(z, (1, 0), value=1.0)
+        inverse = torch.linalg.pinv(whole)
+        spread = noise * inverse[1:].norm(dim=0)
+        inside = torch.special.log_ndtr(rows @ inverse / spread).sum() / len(rows)
+        value = torch.linalg.slogdet(whole).logabsdet - inside
+        (slope,) = torch.autograd.grad(value, z)
+        return float(value.detach()), slope.cpu().numpy().ravel()
+
+    found = minimize(loss, first.cpu().numpy().ravel(), jac=True, method="L-BFGS-B").x
+    z = torch.from_numpy(found).to(rows).view_as(first)
+    return mean + unit * z @ directions.mT
+
+
 @dataclass(frozen=True, eq=False)
 class UnmixingStatistics:
     """Expected moments of the abundances, summed over rows.
@@ -366,13 +416,19 @@ class UnmixingStructure(Structure):
         return cls(model) if hasattr(model, "unmixing") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Vertices of the rows ("spectral"), or rows at random; the noise that they leave."""
+        """The likeliest simplex ("spectral") or rows at random, and the noise that they leave.
+
+        Where noise is correlated, no likelihood says how far the simplex reaches: vertices of rows.
+        """
         about, x = self.about, problem.data
         generator, k = torch.Generator().manual_seed(problem.seed), about.num_components
         found = []
         for _ in range(num_restarts):
             if init == "spectral":
-                found.append(pure_rows(x, k, generator).to(x))
+                vertices = pure_rows(x, k, generator)
+                found.append(
+                    (vertices if about.correlated else likeliest_simplex(x, vertices)).to(x)
+                )
             else:
                 found.append(x[torch.randperm(len(x), generator=generator)[:k].to(x.device)])
         phi = torch.stack(found).clamp(0, about.bound).contiguous()

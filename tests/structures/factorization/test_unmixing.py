@@ -11,13 +11,14 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from inference import EM, EstimateWarning, Fit, fit
+from inference import EM, ConvergenceWarning, EstimateWarning, Fit, fit
 from inference.acdc import acdc
 from inference.base.structure import component_noise
 from inference.fitting.problem import problem_of
 from inference.metrics import soft_adjusted_rand_index
 from inference.selection import fit_grid
 from inference.structures.factorization.unmixing import (
+    likeliest_simplex,
     nonnegative,
     posterior,
     pure_rows,
@@ -143,6 +144,55 @@ def test_endmembers_of_rows_of_which_none_is_pure() -> None:
         assert len(found.trace.objective) < 300
         course = found.trace.objective
         assert bool((course.diff() > -1e-6 * course[1:].abs()).all())
+
+
+def test_the_start_is_the_likeliest_simplex_where_noise_is_small() -> None:
+    """From vertices alone EM is not there after a thousand steps (its objective is far below)."""
+    for seed in range(2):
+        x, spectra, _, _ = scene(1200, seed, 40.0)
+        rows = torch.from_numpy(x)
+        vertices = pure_rows(rows, 4, torch.Generator().manual_seed(0))
+        start = likeliest_simplex(rows, vertices)
+        assert angles(start, spectra).mean() < 0.3 < 3 < angles(vertices, spectra).mean()
+        found = fit(Unmixing(num_components=4), x, seed=seed)
+        assert found.converged
+        assert len(found.trace.objective) < 50
+        plain = {"endmembers": vertices.clamp(min=0), "scales": found.params["scales"]}
+        with pytest.warns(ConvergenceWarning):
+            slow = fit(Unmixing(num_components=4), x, EM(max_iterations=60), init=plain, seed=seed)
+        assert found.log_likelihood > slow.log_likelihood + 20
+        assert angles(found.params["endmembers"], spectra).mean() < 0.3
+
+
+def test_the_likeliest_simplex_is_the_best_near_it() -> None:
+    """Its objective, written out by the rows' shares, falls in every direction."""
+    x, _, _, _ = scene(800, 0, 25.0)
+    rows = torch.from_numpy(x)
+    best = likeliest_simplex(rows, pure_rows(rows, 4, torch.Generator().manual_seed(0))).numpy()
+    centred = x - x.mean(0)
+    values, turn = np.linalg.eigh(centred.T @ centred / len(x))
+    plane, noise = turn[:, -3:], math.sqrt(values[:-3].mean())
+    scores = np.column_stack([np.ones(len(x)), centred @ plane])
+
+    def objective(vertices: np.ndarray) -> float:
+        whole = np.column_stack([np.ones(4), (vertices - x.mean(0)) @ plane])
+        inverse = np.linalg.inv(whole)
+        spread = noise * np.linalg.norm(inverse[1:], axis=0)
+        inside = stats.norm.logcdf(scores @ inverse / spread).sum()
+        return float(inside - len(x) * np.linalg.slogdet(whole)[1])
+
+    top, rng = objective(best), np.random.default_rng(0)
+    for _ in range(40):
+        step = 0.05 * rng.normal(size=(4, 3)) @ plane.T
+        assert objective(best + step) < top
+
+
+def test_rows_without_noise_keep_their_vertices() -> None:
+    x, _, _, _ = scene(300, 0, math.inf)
+    rows = torch.from_numpy(x)
+    vertices = pure_rows(rows, 4, torch.Generator().manual_seed(0))
+    found = likeliest_simplex(rows, vertices)
+    assert bool(found.isfinite().all())
 
 
 def test_correlated_noise_climbs_and_keeps_its_scale() -> None:
