@@ -47,6 +47,7 @@ __dir__ = _promised(__name__)
 NUMBERS = ("estimate", "error", "low", "high")
 FEW_BITS = 10  # of the latents of a row, up to which their number is no reason
 MOST_WORDS = 100  # of a line
+WITH_PRIORS = "NUTS() and Laplace() give intervals that take the prior in"
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
 
 
@@ -393,19 +394,16 @@ def _standard_errors(
                 return found.standard_errors, found.intervals(level), "", False, rest
             reason = (
                 "the estimate is not at a maximum of the likelihood, since the prior counts or the"
-                " fit has not converged; NUTS() and Laplace() give intervals that take the prior in"
+                f" fit has not converged; {WITH_PRIORS}"
             )
         except (
             ValueError,
             RuntimeError,
         ) as error:  # RuntimeError: an operation of the program without second derivatives
-            return (
-                {},
-                {},
-                str(error).removeprefix("standard_errors: "),
-                isinstance(error, Undetermined),
-                None,
-            )
+            is_flat, words = isinstance(error, Undetermined), str(error)
+            if is_flat and "the prior alone" in words:
+                words = f"{words}; {WITH_PRIORS}"
+            return {}, {}, words.removeprefix("standard_errors: "), is_flat, None
     return {}, {}, reason, False, rest
 
 

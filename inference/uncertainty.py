@@ -70,6 +70,7 @@ from inference.programs.curvature import (
     refuse_flat,
 )
 from inference.programs.program import Params
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed, check_size
@@ -215,6 +216,8 @@ def standard_errors(
     data = rows_of_fit(fit, data)
     coordinates = _coordinates(fit, data)
     held = coordinates.at_bound()
+    if not checks_data(fit.model) and not isinstance(data, RowBlocks):
+        held += coordinates.at_zero(functools.partial(_log_posterior, fit, data))
     if held and not hold_bounds:
         raise ValueError(
             f"standard_errors: estimates on the bound of their interval: {listed(held)}; a"
@@ -250,6 +253,12 @@ def standard_errors(
         num_rows,
         normal_scales(fit.structure, fit.params),
     )
+
+
+def _log_posterior(fit: FitRecord, data: Any, params: Params) -> Tensor:
+    programs = list(programs_of(fit, data))
+    likelihoods = [program.log_marginal(params) for program in programs]
+    return torch.stack(likelihoods).sum() + programs[0].log_prior(params)
 
 
 def _mind_few_rows(num_rows: int, num_entries: int) -> None:

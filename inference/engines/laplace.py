@@ -108,6 +108,8 @@ class Laplace:
         )
         coordinates = Coordinates.of(program, mode)
         held = coordinates.at_bound()
+        if not program.is_own:
+            held += coordinates.at_zero(functools.partial(_log_posterior, program))
         if held:
             warnings.warn(
                 f"Laplace: entries on the bound of their interval are held there: {listed(held)}",
@@ -166,6 +168,10 @@ class Laplace:
             draws={name: value[None] for name, value in draws.items()},
             sample_stats={"lp": log_joint[None].double().cpu(), "log_importance": ratio[None]},
         )
+
+
+def _log_posterior(program: Program, params: Params) -> Tensor:
+    return program.log_marginal(params) + program.log_prior(params)
 
 
 def _log_likelihood(program: Program, coordinates: Coordinates, free: Tensor) -> Tensor:

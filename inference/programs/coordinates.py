@@ -22,6 +22,7 @@ from ppl_models.sequences.option_chain import MatrixSimplex
 NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
+UNSEEN, SEEN = 0.01, 0.5  # changes of a log-posterior that leave it where it is, and do not
 MOST_ROWS = 1e12  # that a variance is worth at most, as one is that is held
 LEAST_FREEDOM = 0.01  # degrees of freedom: limits are as good as infinite there
 MATRICES: dict[str, Callable[[int], Transform]] = {
@@ -274,6 +275,37 @@ class Coordinates:
                 edge = (share < NEAR) | (share > 1 - NEAR)
             bounds += list(entry_names({part.name: value}, {part.name: edge & judged}))
         return bounds
+
+    def at_zero(self, log_posterior: Callable[[Params], Tensor]) -> list[str]:
+        """Positive entries whose estimate runs to zero, where their logarithm has no curvature.
+
+        Such a variance of random effects, or scale, may be a thousandth of what it is without a
+        change of the density, and lowers it where it grows: its optimum is the bound of its
+        interval, though no step of a logarithm arrives there.
+
+        Args:
+            log_posterior: of parameters in the shape of the program.
+        """
+        at_zero = []
+        with torch.no_grad():
+            here = float(log_posterior(self.center))
+            for part in self.parts:
+                if part.scale != "log":
+                    continue
+                value = self.center[part.name]
+                places = (part.free & (part.lower == 0)).nonzero()
+                names = entry_names({part.name: value}, {part.name: part.free & (part.lower == 0)})
+                for place, name in zip(places, names, strict=True):
+                    one = torch.zeros_like(value)
+                    one[tuple(place)] = 1.0
+
+                    def change(power: int, name: str = part.name, one: Tensor = one) -> float:
+                        moved = self.center[name] * 10.0 ** (power * one)
+                        return float(log_posterior(self.center | {name: moved})) - here
+
+                    if abs(change(-3)) < UNSEEN and any(change(k) < -SEEN for k in range(1, 10)):
+                        at_zero.append(name)
+        return at_zero
 
     def without(self, names: Sequence[str]) -> Coordinates:
         """Coordinates with some entries held besides."""

@@ -33,7 +33,7 @@ LEAST_SHARE = (
 FLAT = 1e-8  # eigenvalues of the information scaled to unit diagonal, where singular is no refusal
 UPWARD = 1e-5  # likewise, of a negative one
 SINGULAR = 1e-9  # eigenvalues of the information scaled to unit diagonal
-SHOWN = 0.1
+SHOWN, MOST_ENTRIES = 0.1, 8  # share of the largest part of a direction; of entries by name
 CHUNK_ELEMENTS = 2**21
 
 
@@ -188,15 +188,17 @@ def refuse_flat(
 
 
 def involved(names: tuple[str, ...], directions: Tensor) -> str:
-    """Names of the parameters in some directions (P, F), the largest part first."""
+    """Names of the parameters in some directions (P, F), the largest part first; sites of many."""
     size = directions.abs().amax(1)
-    return listed(
-        [
-            names[int(i)]
-            for i in size.argsort(descending=True)
-            if float(size[i]) > SHOWN * float(size.max())
-        ]
-    )
+    entries = [
+        names[int(i)]
+        for i in size.argsort(descending=True)
+        if float(size[i]) > SHOWN * float(size.max())
+    ]
+    if len(entries) <= MOST_ENTRIES:
+        return listed(entries)
+    sites = list(dict.fromkeys(entry.partition("[")[0] for entry in entries))
+    return f"{len(entries)} entries of {listed(sites)}"
 
 
 # ---------------------------------------------------------------- Newton's method

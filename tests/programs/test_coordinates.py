@@ -140,6 +140,31 @@ def test_a_correlation_has_its_textbook_error():
     assert float(drawn.sample_stats["log_importance"].std()) < 0.3
 
 
+def effects(data):
+    """Random intercepts of rows, beside two normal answers each."""
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(()).to(data), 10.0))
+    spread = pyro.sample("spread", dist.HalfNormal(torch.ones(()).to(data)))
+    with pyro.plate("rows", len(data)):
+        own = pyro.sample("own", dist.Normal(mean, spread))
+        pyro.sample("x", dist.Normal(own[..., None], 1.0).to_event(1), obs=data)
+
+
+def test_a_spread_that_runs_to_zero_is_held_at_its_bound():
+    """Failed before: singular information, and Laplace's draws ran to infinity."""
+    rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(4), dtype=F64)
+    rows = rows - rows.mean(1, keepdim=True)  # less alike in a row than by chance
+    rows = rows + 0.3
+    result = fit(effects, rows)
+    errors = standard_errors(result, rows, hold_bounds=True).standard_errors
+    assert bool(errors["spread"].isnan())
+    assert float(errors["mean"]) == pytest.approx(120**-0.5, rel=1e-3)  # of 120 independent answers
+    with pytest.raises(ValueError, match="on the bound of their interval: spread"):
+        standard_errors(result, rows)
+    with pytest.warns(UserWarning, match="held there: spread"):
+        drawn = fit(effects, rows, Laplace(200))
+    assert float(drawn.draws["mean"].std()) == pytest.approx(120**-0.5, rel=0.2)
+
+
 def test_the_density_of_precisions_is_that_of_the_wishart_distribution() -> None:
     generator = torch.Generator().manual_seed(0)
     for size in (1, 3):
