@@ -45,6 +45,7 @@ from inference.base.structure import (
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
+from inference.programs.fixed import Fixed
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
@@ -263,6 +264,22 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(
             self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
         )
+
+    def separates(self, fixed: Fixed) -> bool:
+        """Items that are known or free altogether, and a distribution of latents that is known."""
+        layer, held = self.layers[0], {n: ~v.isnan() for n, v in fixed.values.items()}
+        of_items = {layer.loadings, layer.intercepts}
+        if len(self.layers) > 1 or not all(
+            bool(mask.all()) for name, mask in held.items() if name not in of_items
+        ):
+            return False
+        if not of_items & held.keys():
+            return True
+        if not of_items <= held.keys():
+            return False
+        known = held[layer.intercepts]
+        rows = held[layer.loadings].reshape(len(known), -1)
+        return bool(((rows.all(-1) & known) | ~(rows.any(-1) | known)).all())
 
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         """Lowest latents, one bit each."""
