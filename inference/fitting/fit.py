@@ -825,7 +825,12 @@ def assemble(
         num_free = None  # the estimates alone say as much
     if problem.fixed is not None:
         num_free = problem.structure.num_free(estimates, problem) - problem.fixed.num_entries
-        at_bound = []
+        held = {
+            f"{site}{place}"
+            for site, value in problem.fixed.values.items()
+            for place in (~value.isnan()).nonzero().tolist()
+        }
+        at_bound = [entry for entry in at_bound if entry not in held]
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
     restarts = Restarts(

@@ -78,7 +78,14 @@ from ppl_models.parts.categorical import (
     threshold_names,
 )
 from ppl_models.parts.repr import counted
-from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities, sizes
+from ppl_models.parts.responses import (
+    Bernoulli,
+    Poisson,
+    dispersed_items,
+    filled,
+    num_densities,
+    sizes,
+)
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -275,11 +282,12 @@ class LayeredStructure(Structure):
             return False
         if not of_items & held.keys():
             return True
-        if not of_items <= held.keys():
+        if not (of_items <= held.keys() and isinstance(layer.response, Bernoulli | Poisson)):
             return False
-        known = held[layer.intercepts]
-        rows = held[layer.loadings].reshape(len(known), -1)
-        return bool(((rows.all(-1) & known) | ~(rows.any(-1) | known)).all())
+        known, rows = held[layer.intercepts], held[layer.loadings]
+        edges = torch.ones_like(rows) if layer.graph is None else layer.graph.to(rows.device)
+        whole, some = (rows | ~edges).all(-1), (rows & edges).any(-1)
+        return bool(torch.where(known, whole, ~some).all())
 
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         """Lowest latents, one bit each."""
