@@ -279,11 +279,11 @@ def test_standard_errors_are_conditional_on_what_is_known() -> None:
 def test_values_come_from_files_and_frames_and_stay_with_the_fit(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     frame = pd.DataFrame(ANSWERS, columns=names)
-    known = pd.DataFrame([[1.0, NAN, NAN, -1.0], [NAN] * 4], columns=["d", "c", "b", "a"])
+    known = pd.DataFrame([[-0.5, NAN, NAN, -1.0], [NAN] * 4], columns=["d", "c", "b", "a"])
     found = fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": known})
-    assert found.params["predictors"][0, [0, 3]].tolist() == [-1.0, 1.0]
+    assert found.params["predictors"][0, [0, 3]].tolist() == [-1.0, -0.5]
     file = tmp_path / "known.json"
-    file.write_text(json.dumps({"predictors": [[-1, None, None, 1], [None] * 4]}))
+    file.write_text(json.dumps({"predictors": [[-1, None, None, -0.5], [None] * 4]}))
     again = fit(Mixture(2, Bernoulli()), frame, fixed=file)
     assert again.log_likelihood == found.log_likelihood
     found.save(tmp_path / "fit")
