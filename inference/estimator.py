@@ -69,6 +69,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             where there is one.
         semi_supervised: whether y holds labels, as above; False ignores it.
         label_error: chance that a label is wrong, or "estimate"; see :func:`inference.fit`.
+        fixed: known parameters; see :func:`inference.fit`.
 
     Attributes:
         fit_: the :class:`inference.Fit`.
@@ -87,6 +88,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         site: str | None = None,
         semi_supervised: bool = False,
         label_error: float | str = 0.0,
+        fixed: Any = None,
     ) -> None:
         self.model = model
         self.method = method
@@ -96,6 +98,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         self.site = site
         self.semi_supervised = semi_supervised
         self.label_error = label_error
+        self.fixed = fixed
 
     fit_: Fit
 
@@ -121,6 +124,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             weights=sample_weight,
             labels=y if self.semi_supervised else None,
             label_error=cast("Any", self.label_error if self.semi_supervised else 0.0),
+            fixed=self.fixed,
         )
         self._first_row = table[:1]
         return self

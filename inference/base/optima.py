@@ -149,7 +149,7 @@ def _relative(params: Params) -> float:
 def _like(problem: Problem, params: Params, r: int, head: int) -> tuple[Params, Params] | None:
     """Parameters of one restart aligned with another's, and the other's, or None."""
     first, second = ({name: value[i] for name, value in params.items()} for i in (r, head))
-    if problem.labels:  # which name the latents
+    if problem.is_named:
         return first, second
     aligned = problem.structure.align(first, second)
     return None if aligned is None else (aligned.params, second)

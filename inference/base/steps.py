@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inference.programs.elimination import FactorPosteriors
 from inference.programs.expectation import Expectation, unit_steps
+from inference.programs.fixed import Fixed
 from inference.programs.program import Params, Program
 
 S = TypeVar("S")
@@ -115,6 +116,35 @@ class GenericSteps(Steps[FactorPosteriors]):
         """Steps on other rows: log-likelihoods add up, posteriors do not."""
         self.refuse_weights(weights)
         return GenericSteps(self.program.with_data(data), self.num_steps)
+
+
+@dataclass(frozen=True)
+class FixedSteps(Steps[S]):
+    """Steps whose parameters have known entries, M-steps the maximum given these.
+
+    Args:
+        base: steps whose M-step separates in the known and the free entries, or that climbs in
+            coordinates which lead to no other parameters.
+        fixed: what is known.
+    """
+
+    base: Steps[S]
+    fixed: Fixed
+
+    @property
+    def known_sites(self) -> frozenset[str]:
+        return self.base.known_sites
+
+    def e_step(self, params: Params) -> EStep[S]:
+        """E-step at the parameters with what is known, from wherever an extrapolation led."""
+        return self.base.e_step(self.fixed.restored(params))
+
+    def m_step(self, statistics: S, params: Params) -> Params:
+        return self.fixed.restored(self.base.m_step(statistics, self.fixed.restored(params)))
+
+    def on(self, data: Any, weights: Tensor | None = None) -> FixedSteps[S]:
+        """Steps on other rows of the same model."""
+        return replace(self, base=self.base.on(data, weights))
 
 
 def add_statistics(parts: Sequence[S]) -> S:

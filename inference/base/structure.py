@@ -31,6 +31,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
 from inference.base.streaming.rows import CheckedRows
+from inference.programs.fixed import Fixed
 from inference.programs.global_state import threads_for
 from inference.programs.labelled import Labelled
 from inference.programs.posterior_predictive import tables_of
@@ -259,6 +260,10 @@ class Structure:
         """
         return None
 
+    def separates(self, fixed: Fixed) -> bool:
+        """Tell whether known entries put back behind an M-step leave its constrained maximum."""
+        return False
+
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         """Latents of the rows that labels can be said of, by site: of classes, and of bits."""
         program = problem.program()
@@ -482,6 +487,7 @@ class Problem:
             ``data`` are all.
         labels: by latent site, log p(label | value) of every row of ``data``, (N, ..., V); None
             where no latent is known.
+        fixed: known entries of parameters, in the units of the data; None where all are free.
     """
 
     model: Callable[..., Any]
@@ -497,6 +503,7 @@ class Problem:
     weights: Tensor | None = None
     rows: CheckedRows | None = None
     labels: dict[str, Tensor] | None = None
+    fixed: Fixed | None = None
 
     def program(self) -> Program:
         """The program with all the data, and the labels of latents."""
@@ -505,6 +512,7 @@ class Problem:
             model = self.model if self.labels is None else Labelled(self.model, self.labels)
             program = Program(model, self.data)
             program.share_trial(self.trial_results)
+            program.fixed = self.fixed
             return program
 
         return self.once("program", traced)
@@ -515,7 +523,7 @@ class Problem:
         Args:
             name: of the value; make: called where it is not there yet.
         """
-        sources = (self.model, self.data, self.weights, self.labels)
+        sources = (self.model, self.data, self.weights, self.labels, self.fixed)
         cached = self.cache.get(name)
         if cached is None or any(a is not b for a, b in zip(cached[0], sources, strict=True)):
             cached = self.cache[name] = (sources, make())
@@ -588,17 +596,26 @@ class Problem:
         )
 
     def steps(self, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
-        """As :meth:`Structure.steps`; None where they would leave labels of rows out."""
+        """As :meth:`Structure.steps`; None where they would miss labels or known parameters."""
         if self.labels and Capability.LABELS not in self.structure.capabilities:
+            return None
+        if self.fixed is not None and not self.structure.separates(self.fixed):
             return None
         return self.structure.steps(self, chunk_elements, num_inner)
 
     def canonical(self, params: Params) -> Params:
-        """As :meth:`Structure.canonical`; as they are where labels of rows name the latents."""
-        return params if self.labels else self.structure.canonical(params)
+        """As :meth:`Structure.canonical`; as they are where what is known names the latents."""
+        return params if self.is_named else self.structure.canonical(params)
+
+    @property
+    def is_named(self) -> bool:
+        """Tell whether labels of rows, or known parameters, name the latents."""
+        return bool(self.labels) or self.fixed is not None
 
     def exchangeable(self) -> tuple[Labels, ...]:
         """Latents that may exchange names: those of :meth:`Structure.labels` without labels."""
+        if self.fixed is not None:
+            return ()
         return tuple(own for own in self.structure.labels() if own.name not in (self.labels or {}))
 
     def fingerprint(self, method: Any, start: Params) -> str:
@@ -616,6 +633,7 @@ class Problem:
             digest_of((self.seed, self.start_given), "the seed"),
             *([] if self.weights is None else [digest_of(self.every_weight(), "the weights")]),
             *([] if self.labels is None else [digest_of(self.labels, "the labels")]),
+            *([] if self.fixed is None else [digest_of(self.fixed.values, "what is fixed")]),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 

@@ -203,7 +203,8 @@ def run(
             labels, error = read_labels(call), getattr(call, "label_error", None)
             method = methods[getattr(call, "engine", "auto")]
             known = {} if labels is None else {"labels": labels, "label_error": error or 0.0}
-            result = fit(model, rows, method, **settings, **known)
+            held = getattr(call, "fixed", None)
+            result = fit(model, rows, method, fixed=held, **settings, **known)
     for text in result.warnings:
         warn(text)
     return result

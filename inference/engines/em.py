@@ -18,7 +18,7 @@ from torch.distributions.constraints import Constraint
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
-from inference.base.steps import SET, GenericSteps, Steps, without_set
+from inference.base.steps import SET, FixedSteps, GenericSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites, set_steps
 from inference.engines.extrapolation import PLAIN, SQUARED, Course, Extrapolation, all_of, any_of
@@ -137,6 +137,10 @@ class EM:
 
     def steps(self, problem: Problem) -> Steps[Any]:
         """Steps of EM for a model: accelerated where its structure allows, else generic."""
+        steps = self._free_steps(problem)
+        return steps if problem.fixed is None else FixedSteps(steps, problem.fixed)
+
+    def _free_steps(self, problem: Problem) -> Steps[Any]:
         accelerated = (
             problem.steps(self.elements_at_once(first_tensor(problem.data)), self.num_inner)
             if self.accelerate
@@ -187,6 +191,8 @@ class EM:
         outcome = self.climb(
             steps, start, problem.start_given, progress, store, problem.supports, watch
         ).outcome()
+        if problem.fixed is not None:
+            outcome = replace(outcome, params=problem.fixed.restored(outcome.params))
         local = problem.structure.local_sites
         return (
             replace(outcome, objective_name=f"log-posterior of parameters and {', '.join(local)}")

@@ -50,6 +50,7 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import SearchState, search_starts
+from inference.fitting.fixed import agreeing, check_fixing, with_fixed
 from inference.fitting.labels import (
     check_error,
     check_labelling,
@@ -107,6 +108,7 @@ def fit(
     kwargs: Mapping[str, Any] | None = None,
     labels: Any = None,
     label_error: float | Literal["estimate"] = 0.0,
+    fixed: Mapping[str, Any] | str | Path | None = None,
 ) -> Fit:
     """Fit a model to data.
 
@@ -181,6 +183,11 @@ def fit(
             log-likelihood is that of data and labels, log p(x, labels).
         label_error: chance that a label is wrong, all other values equally likely then; "estimate"
             for the most likely one, which counts as a parameter.
+        fixed: known parameters, by site, in its shape and in the units of the data, NaN where an
+            entry is free: ``{"weights": [0.5, nan, nan]}``, a frame with the items' names for
+            columns, or a JSON file of such tables. EM() maximises over what is free; the free
+            entries of a probability vector share what is left. They are no free parameters for BIC,
+            standard errors are conditional on them, and latents keep the names that they give.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range;
@@ -244,6 +251,10 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
+        if fixed is not None:
+            if problem.rows is not None:
+                raise ValueError("fixed: rows in memory were expected, got RowBlocks")
+            problem = with_fixed(problem, fixed)
         if labels is not None:
             if problem.rows is not None:
                 raise ValueError(
@@ -411,6 +422,7 @@ def fit_problem(
         refuse_sparse(problem, method)
         if problem.labels:
             check_labelling(problem, method)
+        check_fixing(problem, method)
         standard = _standard(problem, method)
         engine_problem = problem if standard is None else standard.problem
         if path is not None:
@@ -442,7 +454,7 @@ def fit_problem(
                     if of_optimum is None:
                         start = _start(problem, standard, init, num_restarts or 1)
                         if isinstance(init, str):
-                            start = named_by_labels(engine_problem, start)
+                            start = agreeing(engine_problem, named_by_labels(engine_problem, start))
                     else:
                         start = _best_start(of_optimum, optimum, engine_problem, init, bar)
                         engine_problem = dataclasses.replace(engine_problem, start_given=True)
@@ -593,7 +605,7 @@ def _standard(problem: Problem, method: Method) -> Standard | None:
     """Problem in standard units; None where the engine works in those of the data."""
     return (
         None
-        if getattr(method, "in_units_of_the_data", False)
+        if getattr(method, "in_units_of_the_data", False) or problem.fixed is not None
         else problem.structure.standard(problem)
     )
 
@@ -611,9 +623,9 @@ def _batches(problem: Problem, init: Any, num_starts: int) -> Callable[[int], Pa
         )
         start = more_starts(batch_problem.structure, batch_problem, init, num_starts, batch)
         if start is not None:
-            return named_by_labels(batch_problem, start)
+            return agreeing(batch_problem, named_by_labels(batch_problem, start))
         half = num_starts // 2 if init == "spectral" else 0
-        return _with_assigned(batch_problem, num_starts, half)
+        return agreeing(batch_problem, _with_assigned(batch_problem, num_starts, half))
 
     return draw
 
@@ -764,7 +776,7 @@ def assemble(
     elif outcome.model is not None:
         problem = _of_model(problem, outcome.model)
     engine_problem = problem if standard is None else standard.problem
-    if problem.labels:
+    if problem.is_named:
         outcome = dataclasses.replace(outcome, is_named=True)
     if isinstance(method, EM) and outcome.params and not outcome.is_named:
         outcome = dataclasses.replace(
@@ -811,6 +823,14 @@ def assemble(
     is_described = type(problem.structure) is not Structure
     if is_described and num_free == problem.structure.num_free(estimates):
         num_free = None  # the estimates alone say as much
+    if problem.fixed is not None:
+        num_free = problem.structure.num_free(estimates, problem) - problem.fixed.num_entries
+        held = {
+            f"{site}{place}"
+            for site, value in problem.fixed.values.items()
+            for place in (~value.isnan()).nonzero().tolist()
+        }
+        at_bound = [entry for entry in at_bound if entry not in held]
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
     restarts = Restarts(
@@ -871,6 +891,7 @@ def assemble(
         row_weights=problem.every_weight(),
         labels=problem.labels,
         renamed=outcome.renamed,
+        fixed=None if problem.fixed is None else problem.fixed.values,
     )
 
 

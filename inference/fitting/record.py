@@ -201,6 +201,7 @@ class FitRecord:
             site, the names of its values, where labels had some.
         renamed: in words, which values of latents of a user's program are exchangeable, so that
             draws were renamed in them; None where none are, or none were looked for.
+        fixed: known entries of parameters by site, NaN where free; None where all are free.
     """
 
     model: Callable[..., Any]
@@ -234,6 +235,7 @@ class FitRecord:
     label_error: float | None = None
     label_names: dict[str, tuple[str, ...]] | None = None
     renamed: str | None = None
+    fixed: dict[str, Tensor] | None = None
 
     @property
     def structure(self) -> Structure:
@@ -313,7 +315,7 @@ class FitRecord:
         return threads_for(rows * max(1, len(self.item_names)) * max(1, sum(sizes)))
 
     def refuse_labels(self, caller: str) -> None:
-        """Refuse a question that fits simulated rows, of which nothing is known.
+        """Refuse a question that fits simulated rows anew, without labels or known parameters.
 
         Raises:
             ValueError: saying what to do instead.
@@ -323,6 +325,8 @@ class FitRecord:
                 f"{caller}: not worked out for a fit with labels, for simulated rows have none: fit"
                 " without labels"
             )
+        if self.fixed:
+            raise ValueError(f"{caller}: not worked out for a fit with fixed parameters")
 
     @property
     def likelihood_name(self) -> str:

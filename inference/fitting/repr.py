@@ -23,6 +23,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         *([("columns", taken)] if (taken := columns_in_words(fit)) else []),
         ("latents", _latents(fit)),
         *([("labels", told)] if (told := labels_in_words(fit)) else []),
+        *([("fixed", held)] if (held := fixed_in_words(fit)) else []),
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         (
             "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",
@@ -47,6 +48,15 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
     if fit.warnings:
         facts.append(("warnings", f"{len(fit.warnings)}, read them in fit.warnings"))
     return facts
+
+
+def fixed_in_words(fit: FitRecord) -> str:
+    """Known entries of parameters, as ``weights (1 of 3), loadings``, or ""."""
+    found = []
+    for name, value in (fit.fixed or {}).items():
+        count, size = int((~value.isnan()).sum()), value.numel()
+        found.append(name if count == size else f"{name} ({count:,} of {size:,})")
+    return listed(found, MOST_SITES)
 
 
 def labels_in_words(fit: FitRecord) -> str:

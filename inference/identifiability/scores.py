@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_second_derivatives
+from inference.programs.fixed import Fixed
 from inference.programs.labelled import Labelled
 from inference.programs.program import Program
 from ppl_models.data.tables import first_tensor
@@ -103,7 +105,23 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
             " their own"
         )
     program = next(programs_of(fit, data))
-    return Coordinates.of(program, {name: value.double() for name, value in fit.params.items()})
+    params = {name: value.double() for name, value in fit.params.items()}
+    coordinates = Coordinates.of(program, params)
+    if not fit.fixed:
+        return coordinates
+    fixed = Fixed(fit.fixed, {name: program.site(name).support for name in fit.fixed})
+    for name in filter(fixed.is_partly, fit.fixed):
+        raise ValueError(
+            f"standard_errors: {name} has probability vectors of which a part is fixed, and errors"
+            " of the others given these are not worked out"
+        )
+    parts = [
+        replace(part, free=part.free & fit.fixed[part.name].isnan())
+        if part.name in fit.fixed
+        else part
+        for part in coordinates.parts
+    ]
+    return replace(coordinates, parts=tuple(parts))
 
 
 def derivatives(

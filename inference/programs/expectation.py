@@ -242,7 +242,9 @@ class Expectation:
 
     @cached_property
     def _colouring(self) -> Colouring | None:
-        """Sparsity of the second derivatives, seen at two points; None if many or kinked."""
+        """Sparsity of the second derivatives, seen at two points; None if many, kinked or known."""
+        if self.program.fixed is not None:  # the objective is flat along what is known
+            return None
         with quiet():
             points = inner_points(self.program)
             free = {

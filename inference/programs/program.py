@@ -44,6 +44,7 @@ from inference.programs.elimination import (
     posteriors_of,
     summed_prior,
 )
+from inference.programs.fixed import Fixed
 from inference.programs.global_state import isolated, quiet
 from inference.programs.parameters import Flat
 from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
@@ -89,6 +90,8 @@ class Program:
     Whatever sums over latents raises a ValueError, naming the site, if one of them cannot be
     enumerated.
     """
+
+    fixed: Fixed | None = None  # known entries of parameters, which all coordinates lead to
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
         self.args, self._given = args, model
@@ -756,14 +759,16 @@ class Program:
     # ---------------------------------------------------------------- parameters
 
     def unconstrained(self, params: Params) -> Params:
-        """Parameters mapped to the whole real line, site by site."""
+        """Parameters mapped to the whole real line, site by site; known entries anywhere."""
+        params = params if self.fixed is None else self.fixed.inside(params)
         return {
             name: biject_to(self.site(name).support).inv(value) for name, value in params.items()
         }
 
     def constrained(self, free: Params) -> Params:
-        """Constrained parameters, the inverse of :meth:`unconstrained`."""
-        return {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
+        """Constrained parameters, the inverse of :meth:`unconstrained`; known entries as given."""
+        out = {name: biject_to(self.site(name).support)(value) for name, value in free.items()}
+        return out if self.fixed is None else self.fixed.restored(out)
 
     def inside(self, params: Params) -> Tensor:
         """Mask of parameters (D, ...) inside the supports of their sites, (D,)."""

@@ -315,3 +315,14 @@ def test_labels_name_the_groups_and_are_no_item(people, tmp_path):
         people, tmp_path / "no", "--choose", "1..2", "--columns", "age", "--labels", "town"
     )
     assert "--labels name the groups, whose number --components says" in refused.stderr
+
+
+def test_known_parameters_come_from_a_file(people, tmp_path):
+    known = tmp_path / "known.json"
+    known.write_text('{"weights": [0.5, 0.5]}')
+    asked = ("--components", 2, "--columns", "age,visits", "--fixed", known)
+    done = mixture(people, tmp_path / "out", *asked)
+    assert done.exit_code == 0, done.stderr
+    assert Fit.load(tmp_path / "out" / "fit").params["weights"].tolist() == [0.5, 0.5]
+    known.write_text('{"weights": [0.5, 0.6]}')
+    assert "fixed: 'weights': shares" in mixture(people, tmp_path / "no", *asked).stderr

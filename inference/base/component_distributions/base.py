@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, cast
@@ -88,6 +88,10 @@ class ComponentDistribution:
     def of_sums(self) -> bool:
         """Tell whether the M-step needs sums over rows alone, not the rows once more."""
         return True
+
+    def separates(self, sites: AbstractSet[str]) -> bool:
+        """Tell whether an M-step finds each entry of these sites whatever all others are."""
+        return not sites
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         """Columns that means are taken of, and the mask of entries (None if all are there)."""

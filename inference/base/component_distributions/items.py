@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -202,6 +202,12 @@ class ItemDistribution(ComponentDistribution):
     def _tables(self, like: Tensor) -> Segments:
         """Segments of the items that have a probability table."""
         return segments_of(self.family.num_categories_of(self.about.num_items), like.device)
+
+    def separates(self, sites: AbstractSet[str]) -> bool:
+        """All but predictors that a dispersion is measured about, and thresholds of a link."""
+        links = any(isinstance(part, Ordinal) for part, _, _ in self._entries)
+        about = bool(self.family.num_dispersed(self.about.num_items)) or links
+        return sites <= {"probabilities", "dispersion", *(() if about else ("predictors",))}
 
     def predictor(self, params: Params) -> Tensor:
         """Predictors of all items, (..., K, P), log-probabilities of tables among them."""

@@ -44,6 +44,7 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.data import checked
+from inference.programs.fixed import Fixed
 from inference.programs.labelled import NEVER
 from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
@@ -186,6 +187,12 @@ class HiddenMarkovStructure(Structure):
         return self.start_from(
             problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
         )
+
+    def separates(self, fixed: Fixed) -> bool:
+        """First states and moves, if not stationary, and what separates in the emission."""
+        if self.about.initial == "stationary" and "transitions" in fixed.values:
+            return False
+        return self.distribution.separates(fixed.values.keys() - {"initial", "transitions"})
 
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         shape = tuple(problem.data.shape[:2])

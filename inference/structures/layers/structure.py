@@ -45,6 +45,7 @@ from inference.base.structure import (
 from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
+from inference.programs.fixed import Fixed
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
@@ -77,7 +78,14 @@ from ppl_models.parts.categorical import (
     threshold_names,
 )
 from ppl_models.parts.repr import counted
-from ppl_models.parts.responses import Bernoulli, dispersed_items, filled, num_densities, sizes
+from ppl_models.parts.responses import (
+    Bernoulli,
+    Poisson,
+    dispersed_items,
+    filled,
+    num_densities,
+    sizes,
+)
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -263,6 +271,23 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(
             self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
         )
+
+    def separates(self, fixed: Fixed) -> bool:
+        """Items that are known or free altogether, and a distribution of latents that is known."""
+        layer, held = self.layers[0], {n: ~v.isnan() for n, v in fixed.values.items()}
+        of_items = {layer.loadings, layer.intercepts}
+        if len(self.layers) > 1 or not all(
+            bool(mask.all()) for name, mask in held.items() if name not in of_items
+        ):
+            return False
+        if not of_items & held.keys():
+            return True
+        if not (of_items <= held.keys() and isinstance(layer.response, Bernoulli | Poisson)):
+            return False
+        known, rows = held[layer.intercepts], held[layer.loadings]
+        edges = torch.ones_like(rows) if layer.graph is None else layer.graph.to(rows.device)
+        whole, some = (rows | ~edges).all(-1), (rows & edges).any(-1)
+        return bool(torch.where(known, whole, ~some).all())
 
     def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
         """Lowest latents, one bit each."""

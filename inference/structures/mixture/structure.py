@@ -52,6 +52,7 @@ from inference.base.structure import (
     threshold_labels,
 )
 from inference.programs.coordinates import NormalScales
+from inference.programs.fixed import Fixed
 from inference.programs.program import Params, Program
 from inference.structures.mixture.steps import (
     MixtureSetSteps,
@@ -128,6 +129,10 @@ class MixtureStructure(Structure):
             if about.covariates is None
             else standard_covariates(problem, own, about.covariates, type(self))
         )
+
+    def separates(self, fixed: Fixed) -> bool:
+        """Weights, variances, and chances or rates of items without a dispersion."""
+        return self.distribution.separates(fixed.values.keys() - {"weights"})
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
         def build() -> MixtureSteps:

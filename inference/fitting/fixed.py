@@ -1,0 +1,192 @@
+"""Known parameters: values of ``fit(fixed=...)``, checked, and starts that agree with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import biject_to
+
+from inference.base.structure import Method, Problem
+from inference.engines.em import EM
+from inference.programs.fixed import Fixed, group_totals, is_shares
+from inference.programs.program import Params
+from ppl_models.data.frames import column_names, is_frame
+from ppl_models.data.tables import with_nan
+from ppl_models.parts.repr import listed
+
+MOST_NAMES = 6  # latents whose renamings are all compared
+ROUNDING = 1e-6  # of sums of known shares
+
+
+def fixed_of(problem: Problem, given: Any) -> Fixed:
+    """Known entries of the parameters.
+
+    Args:
+        problem: model and data.
+        given: as ``fit`` takes it, or a JSON file of it.
+
+    Raises:
+        ValueError: for anything but values by site, a site that is no parameter, another shape, or
+            values outside the site's support.
+    """
+    if isinstance(given, str | Path):
+        given = _read(Path(given))
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            "fixed: values by site were expected, as {'weights': [0.5, nan]}, or a JSON file of"
+            f" them, got {given!r}"
+        )
+    program = problem.program_of_one_row()
+    sites = program.names("parameter")
+    values: dict[str, Tensor] = {}
+    supports = {}
+    for name, value in given.items():
+        if name not in sites:
+            raise ValueError(
+                f"fixed: one of the parameters {listed(map(repr, sites), 12)} was expected, got"
+                f" {name!r}"
+            )
+        shape, support = program.site(name).shape, program.site(name).support
+        array = _as_array(name, value, shape, problem.item_names)
+        tensor = torch.from_numpy(array)
+        if bool(tensor.isnan().all()):
+            continue
+        values[name], supports[name] = tensor, support
+        _check_inside(name, tensor, support)
+    fixed = Fixed(values, supports)
+    if not values:
+        raise ValueError("fixed: at least one known value was expected, got NaN alone")
+    return fixed
+
+
+def _read(path: Path) -> Any:
+    import json
+
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"fixed: {path} is no JSON file of values by site ({error})") from error
+    return record
+
+
+def _as_array(name: str, value: Any, shape: tuple[int, ...], items: tuple[str, ...]) -> np.ndarray:
+    """Numbers of a site's shape; columns of a frame by the names of the items, if it has them."""
+    if is_frame(value):
+        columns = list(map(str, column_names(value)))
+        if shape and shape[-1] == len(items) and set(columns) == set(items):
+            value = value[[column_names(value)[columns.index(item)] for item in items]]
+        value = value.to_numpy()
+    try:
+        value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        array = np.array(with_nan(np.asarray(value)), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"fixed: {name!r}: numbers, NaN where free, were expected ({error})"
+        ) from error
+    if array.shape != tuple(shape):
+        raise ValueError(
+            f"fixed: {name!r} must have shape {tuple(shape)}, NaN where free, got {array.shape}"
+        )
+    if np.isinf(array).any():
+        raise ValueError(f"fixed: {name!r}: finite numbers, NaN where free, were expected, got inf")
+    return array
+
+
+def _check_inside(name: str, value: Tensor, support: Any) -> None:
+    """Refuse known values that no parameter of this support has."""
+    held = ~value.isnan()
+    if is_shares(support):
+        known = torch.where(held, value, 0.0)
+        totals = group_totals(support, known)
+        counts = group_totals(support, held.double())
+        whole = counts == group_totals(support, torch.ones_like(known))
+        # what is left for free entries must be positive; without any, nothing may be left
+        low = (known < 0) | (whole & (totals < 1 - ROUNDING))
+        wrong = low | (totals > 1 + ROUNDING) | (~whole & (totals >= 1))
+        if bool(wrong.any()):
+            place = tuple(wrong.nonzero()[0].tolist())
+            raise ValueError(
+                f"fixed: {name!r}: shares of at least 0 that leave something for those that are"
+                f" free, and sum to one where none is, were expected, got a sum of"
+                f" {float(totals[place]):g} around entry {place}"
+            )
+    like = biject_to(support)
+    middle = like(torch.zeros(like.inverse_shape(value.shape), dtype=value.dtype))
+    full = Fixed({name: value}, {name: support}).restored({name: middle})[name]
+    if not bool(support.check(full).all()):
+        base = getattr(support, "base_constraint", support)
+        shown = ", ".join(f"{entry:g}" for entry in value[held].tolist()[:5])
+        raise ValueError(f"fixed: {name!r} has values outside its support {base}: got {shown}")
+
+
+def check_fixing(problem: Problem, method: Method) -> None:
+    """Refuse an engine that cannot hold parameters.
+
+    Raises:
+        ValueError: naming it, and what can.
+    """
+    if problem.fixed is None:
+        return
+    if not isinstance(method, EM) or method.start is not None:
+        raise ValueError(
+            f"fixed: EM() holds parameters at known values, and {method!r} does not: a parameter"
+            " that is known altogether is a constant of a program of your own, for every engine"
+        )
+    if problem.structure.local_sites or problem.structure.integrated_sites:
+        raise ValueError(
+            "fixed: a model without continuous latents of the rows was expected, which are fitted"
+            " beside the parameters"
+        )
+
+
+def agreeing(problem: Problem, params: Params) -> Params:
+    """Starts (R, ...) with known entries in their places, latents renamed to lie near these.
+
+    Of a few latents, that renaming whose values lie nearest to the known ones, each site measured
+    by its spread over the starts.
+    """
+    fixed = problem.fixed
+    if fixed is None:
+        return params
+    for label in problem.structure.labels():
+        sample = {name: value[:1] for name, value in params.items()}
+        size = label.features(sample).shape[1]
+        if not 1 < size <= MOST_NAMES or problem.labels:
+            continue
+        flips = torch.zeros(size, dtype=torch.bool)
+        candidates = [
+            label.rename(params, torch.tensor(order), flips)
+            for order in itertools.permutations(range(size))
+        ]
+        costs = torch.stack([_distance(fixed, one) for one in candidates])  # (orders, R)
+        best = costs.argmin(0)
+        params = {
+            name: torch.stack([candidates[int(k)][name][r] for r, k in enumerate(best)])
+            for name in params
+        }
+    return {name: value.detach() for name, value in fixed.restored(params).items()}
+
+
+def _distance(fixed: Fixed, params: Params) -> Tensor:
+    """Squared distance of starts from the known entries, (R,)."""
+    total = torch.zeros(len(next(iter(params.values()))), dtype=torch.float64)
+    for name, value in fixed.values.items():
+        own = params[name].double()
+        scale = own.flatten().var().clamp(min=1e-12)
+        gap = torch.where(value.isnan(), 0.0, own - value.nan_to_num(0.0))
+        total = total + gap.square().reshape(len(own), -1).sum(-1) / scale
+    return total
+
+
+def with_fixed(problem: Problem, given: Any) -> Problem:
+    """The problem with known parameters; None for none."""
+    return (
+        problem if given is None else dataclasses.replace(problem, fixed=fixed_of(problem, given))
+    )
