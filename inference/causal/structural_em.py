@@ -56,7 +56,6 @@ THIN = 2  # sweeps between draws
 FIRST, EXPANDED, PRUNED = (60, 15), (40, 15), (15, 15)  # SAEM: burn-in, averaged
 RESAMPLED = (8, 8)  # of a bootstrap replicate
 RESAMPLED_DRAWS = 3
-FROM_NOTHING = 5  # every so manieth replicate forgets the graph
 SPREAD = 2.0  # standard errors by which a new class must be better
 
 
@@ -169,9 +168,9 @@ def structural_em(
         max_parents: of one attribute.
         num_cycles: of expansion and pruning, at most.
         num_draws: M, of the attributes of each row. The share rho of noisy items needs about ten.
-        num_replicates: bootstrap samples of the rows for probabilities of edges; each is fitted and
-            searched anew, from the estimates, every fifth from a graph without edges. An arrow
-            below .99 is to be left open: replicates share their start.
+        num_replicates: bootstrap samples of the rows for probabilities of edges; each is fitted
+            anew from the estimates, and searched from the graph and from nothing. An arrow below
+            .99 is to be left open: replicates share their start.
         seed: of everything random.
         names: of the attributes; None for the model's.
 
@@ -193,6 +192,8 @@ def structural_em(
     if len(layers) != 1 or root is None:
         raise ValueError(f"{OWNER}: a model with one layer of attributes was expected")
     own = getattr(model, "attribute_names", None) if names is None else names
+    if own is not None and tuple(own) == tuple(str(k) for k in range(root.num_latents)):
+        own = None  # the model numbers them
     labels = as_names(OWNER, own, root.num_latents)
     known = constraints_of(OWNER, knowledge, labels)
     needed = max(mask.bit_count() for mask in known.required)
@@ -458,13 +459,12 @@ def _replicates(
     own = dataclasses.replace(chain, num_draws=RESAMPLED_DRAWS)
     graphs: list[Pdag] = []
     worth = 0.0
-    for number in range(num_replicates):
+    for _ in range(num_replicates):
         rows = torch.from_numpy(rng.integers(0, num_rows, num_rows))
         latents = {name: value[..., rows] for name, value in state.latents.items()}
         sampled = _State(state.steps.rows(rows), state.params, latents, state.parents)
         bits = own.draws(own._climbed(sampled, RESAMPLED))
-        starts = [found] if number % FROM_NOTHING else [chain.known.required]
-        parents, worth = own.prune(bits, starts)
+        parents, worth = own.prune(bits, [found])
         graphs.append(chain.known.graph_of(parents))
     counts = {graph: graphs.count(graph) for graph in dict.fromkeys(graphs)}
     matrices = np.stack([graph.matrix for graph in counts])
