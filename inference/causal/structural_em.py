@@ -191,7 +191,9 @@ def structural_em(
     layers, root = start.structure.layers, start.structure.root
     if len(layers) != 1 or root is None:
         raise ValueError(f"{OWNER}: a model with one layer of attributes was expected")
-    own = getattr(model, "attribute_names", None) if names is None else names
+    own = names
+    if own is None:
+        own = getattr(model, "entry_names", {}).get("attribute")
     if own is not None and tuple(own) == tuple(str(k) for k in range(root.num_latents)):
         own = None  # the model numbers them
     labels = as_names(OWNER, own, root.num_latents)
@@ -246,7 +248,8 @@ def structural_em(
 
 
 def _with_root(model: Any, root: Any, data: Any, seed: int) -> Problem:
-    if not dataclasses.is_dataclass(model) or isinstance(model, type) or not hasattr(model, "root"):
+    fields = dataclasses.fields(model) if dataclasses.is_dataclass(model) else ()
+    if isinstance(model, type) or "root" not in {field.name for field in fields}:
         raise ValueError(
             f"{OWNER}: a model whose root can be replaced was expected, such as"
             f" LatentAttributeModel(q_matrix), got {model!r}"
