@@ -410,6 +410,19 @@ def edge_probabilities(
         counts = Counter(way.best_of_each(checked, rows, rule, known))
         shares = np.array(list(counts.values())) / len(checked)
         matrices = np.stack([graph.matrix for graph in counts])
+    return summarised(labels, matrices, shares, len(checked), averaged, rows, missed)
+
+
+def summarised(
+    names: tuple[str, ...],
+    matrices: np.ndarray,
+    shares: np.ndarray,
+    num_tables: int,
+    averaged: bool,
+    num_rows: float,
+    missed: float,
+) -> EdgeProbabilities:
+    """Probabilities of edges and arrows from graphs, bool (B, K, K), and their shares, (B,)."""
     turned = matrices.swapaxes(1, 2)
     arrows, lines = matrices & ~turned, matrices & turned
     arrow, line = np.tensordot(shares, arrows, 1), np.tensordot(shares, lines, 1)
@@ -419,15 +432,15 @@ def edge_probabilities(
     agreement += np.where(matrices | turned, 0.0, 1 - adjacent).sum((1, 2))
     best = np.lexsort((-agreement, -shares.round(DIGITS)))[:MOST_CLASSES]
     return EdgeProbabilities(
-        labels,
+        names,
         adjacent,
         arrow,
         line,
-        tuple((Cpdag(matrices[c], labels), float(shares[c])) for c in best if shares[c] > 0),
+        tuple((Cpdag(matrices[c], names), float(shares[c])) for c in best if shares[c] > 0),
         int((shares >= 1e-3).sum()),
-        len(checked),
+        num_tables,
         averaged,
-        rows,
+        num_rows,
         missed,
     )
 

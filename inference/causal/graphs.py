@@ -20,7 +20,6 @@ from inference.causal.pdags import (
     extension_of,
     masks_of_columns,
     matrix_of_columns,
-    members,
     order_of,
 )
 from ppl_models.descriptions.attribute_distribution import cycle_of
@@ -28,9 +27,9 @@ from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import is_integer
 
 if TYPE_CHECKING:
-    import networkx as nx  # type: ignore[import-untyped]
+    import networkx as nx
 
-MOST_NODES = 62  # so many bits fit the integers that sets are kept in
+MOST_NODES = 1000
 
 
 @shows_briefly
@@ -178,7 +177,7 @@ def check_dag(
     if order_of(parents) is None:
         shown = [
             str(k) if names is None else str(names[k])
-            for k in cycle_of({j: members(own) for j, own in enumerate(parents)})
+            for k in cycle_of((int(i), int(j)) for i, j in np.argwhere(matrix))
         ]
         raise ValueError(f"{owner}: {name} must have no circle of arrows, got {' -> '.join(shown)}")
     return matrix

@@ -107,7 +107,7 @@ class BackgroundKnowledge:
             excluded[j] |= 1 << i
         order = order_of(required)
         if order is None:
-            cycle = cycle_of({j: members(mask) for j, mask in enumerate(required)})
+            cycle = cycle_of((i, j) for j, mask in enumerate(required) for i in members(mask))
             raise ValueError(
                 f"{owner}: required edges run in a cycle, {' -> '.join(names[k] for k in cycle)}"
             )

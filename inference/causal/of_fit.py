@@ -157,7 +157,8 @@ def _site(owner: str, fit: FitRecord, program: Program, latent: str | None) -> s
     if not sums_out(fit, program):
         raise ValueError(
             f"{owner}: the profiles of {chosen!r} are too many to sum over; up to about 14"
-            " attributes can be asked"
+            " attributes can be asked. inference.causal.structural_em(model, data) finds the graph"
+            " of more"
         )
     return chosen
 

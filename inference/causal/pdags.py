@@ -104,18 +104,12 @@ def parents_reversed(parents: Sequence[int]) -> list[int]:
 
 def order_of(parents: Sequence[int]) -> list[int] | None:
     """Topological order, the smallest node first; None where arrows run in a circle."""
-    order: list[int] = []
-    placed = 0
-    while len(order) < len(parents):
-        free = next(
-            (j for j, mask in enumerate(parents) if not placed >> j & 1 and not mask & ~placed),
-            None,
-        )
-        if free is None:
-            return None
-        order.append(free)
-        placed |= 1 << free
-    return order
+    import networkx as nx
+
+    try:
+        return list(nx.lexicographical_topological_sort(nx.DiGraph(matrix_of_columns(parents))))
+    except nx.NetworkXUnfeasible:
+        return None
 
 
 def class_of(parents: Sequence[int]) -> Pdag:

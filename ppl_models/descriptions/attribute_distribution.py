@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -128,33 +128,24 @@ def place_of(owner: str, member: Any, num_attributes: int, names: Sequence[str] 
 
 def ordered(owner: str, edges: Sequence[tuple[int, int]], num_attributes: int) -> tuple[int, ...]:
     """Topological order of the attributes; a cycle is refused by its name."""
-    before: dict[int, list[int]] = {k: [] for k in range(num_attributes)}
-    for parent, child in edges:
-        before[child].append(parent)
-    out: list[int] = []
-    while len(out) < num_attributes:
-        ready = [
-            k
-            for k in range(num_attributes)
-            if k not in out and all(parent in out for parent in before[k])
-        ]
-        if not ready:
-            raise ValueError(
-                f"{owner}: {' -> '.join(map(str, cycle_of(before)))} is a cycle; no attribute may"
-                " lead back to itself"
-            )
-        out.append(ready[0])
-    return tuple(out)
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(num_attributes))
+    graph.add_edges_from(edges)
+    try:
+        return tuple(nx.lexicographical_topological_sort(graph))
+    except nx.NetworkXUnfeasible:
+        raise ValueError(
+            f"{owner}: {' -> '.join(map(str, cycle_of(edges)))} is a cycle; no attribute may lead"
+            " back to itself"
+        ) from None
 
 
-def cycle_of(before: Mapping[int, Sequence[int]]) -> list[int]:
+def cycle_of(edges: Iterable[tuple[int, int]]) -> list[int]:
     """Cycle of a cyclic graph, along its edges, its smallest member first and last."""
-    left = set(before)
-    while free := {k for k in left if not left.intersection(before[k])}:
-        left -= free
-    walk = [min(left)]  # against the edges: whoever is left waits for another that is left
-    while (step := next(parent for parent in before[walk[-1]] if parent in left)) not in walk:
-        walk.append(step)
-    cycle = walk[walk.index(step) :][::-1]
+    import networkx as nx
+
+    cycle = [start for start, _ in nx.find_cycle(nx.DiGraph(edges))]
     first = cycle.index(min(cycle))
     return [*cycle[first:], *cycle[:first], cycle[first]]

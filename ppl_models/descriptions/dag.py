@@ -18,7 +18,7 @@ from ppl_models.descriptions.attribute_distribution import (
 )
 from ppl_models.descriptions.layers import PROPORTION_LIMIT, Params
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.profile_distributions import BinaryNetwork, codes_of
+from ppl_models.parts.profile_distributions import BinaryNetwork, codes_of, entries
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_PARENTS = 10
@@ -126,14 +126,27 @@ class NetworkRoot:
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
         network = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
-        bits = latents.mT.clone()
-        total = torch.logit(network.chance(k, bits))
+        total = torch.logit(self._chance(network, k, latents))
         for child in (c for c, own in enumerate(self.parents) if k in own):
             for bit, sign in ((1.0, 1.0), (0.0, -1.0)):
-                bits[..., k] = bit
-                chance = network.chance(child, bits)
-                total = total + sign * torch.where(bits[..., child] > 0.5, chance, 1 - chance).log()
+                chance = self._chance(network, child, latents, (k, bit))
+                is_on = latents[..., child, :] > 0.5
+                total = total + sign * torch.where(is_on, chance, 1 - chance).log()
         return total
+
+    def _chance(
+        self,
+        network: BinaryNetwork,
+        child: int,
+        latents: Tensor,
+        held: tuple[int, float] = (-1, 0.0),
+    ) -> Tensor:
+        """P(child = 1 | its parents) in rows (R, K, N), one parent held at a value, (R, N)."""
+        own = list(self.parents[child])
+        bits = latents[..., own, :].mT
+        if held[0] in own:
+            bits[..., own.index(held[0])] = held[1]
+        return entries(network.chances, network.first[child] + codes_of(bits))
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         """Expected counts of each attribute on, then off, by state of its parents, (R, 2 S)."""

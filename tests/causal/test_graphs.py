@@ -10,7 +10,6 @@ from support.small_graphs import (
     d_separated,
     markov_equivalent,
     meek,
-    moral_graph,
     mutual_information,
     random_dag,
 )
@@ -132,7 +131,6 @@ def test_structure_of_a_graph() -> None:
     dag = dag_of_edges(4, [(0, 2), (1, 2), (2, 3)])
     assert v_structures(dag) == ((0, 2, 1),)
     assert topological_order(dag) == (0, 1, 2, 3)
-    assert moral_graph(dag)[0, 1]
     cpdag = cpdag_of(dag, names=("a", "b", "c", "d"))
     assert cpdag.arrows == ((0, 2), (1, 2), (2, 3))
     assert cpdag.lines == ()

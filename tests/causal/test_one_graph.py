@@ -12,7 +12,8 @@ import pytest
 from matplotlib.patches import ArrowStyle, FancyArrowPatch
 from support.small_graphs import random_dag, random_table
 
-from inference.causal import CausalReport, compare_on_rows, discover, pc
+from inference.causal import compare_on_rows, discover, pc
+from inference.causal.discovery import CausalReport
 from inference.causal.of_fit import AttributeReport, ProfilePosterior
 from inference.causal.rows import completed_rows, dirichlet_tables, effective_rows, imputed_tables
 from inference.causal.tables import profiles

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -102,27 +103,9 @@ def markov_equivalent(one: np.ndarray, two: np.ndarray) -> bool:
     return np.array_equal(one | one.T, two | two.T) and v_structures(one) == v_structures(two)
 
 
-def moral_graph(dag: np.ndarray) -> np.ndarray:
-    """Adjacent attributes and those with a common effect, bool (K, K)."""
-    arrows = dag.astype(np.int64)
-    moral = (arrows + arrows.T + arrows @ arrows.T) > 0
-    np.fill_diagonal(moral, False)
-    return moral
-
-
 def d_separated(dag: np.ndarray, first: int, second: int, given: Sequence[int] = ()) -> bool:
-    """No path joins two attributes in the moral graph of their ancestors (Lauritzen 1990)."""
-    kept = {first, second, *given}
-    while not (parents := set(np.flatnonzero(dag[:, list(kept)].any(1)).tolist())) <= kept:
-        kept |= parents
-    inside = sorted(kept)
-    around = moral_graph(dag[np.ix_(inside, inside)])
-    seen, new = set(), {first}
-    while new:
-        seen |= new
-        near = {inside[k] for i in new for k in np.flatnonzero(around[inside.index(i)])}
-        new = near - seen - set(given)
-    return second not in seen
+    """No path joins two attributes given some others, as NetworkX says."""
+    return bool(nx.is_d_separator(nx.DiGraph(dag), {first}, {second}, {*given}))
 
 
 def score_of(dag: Any, table: Any, num_rows: float, score: Score | None = None) -> float:

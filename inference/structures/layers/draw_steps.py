@@ -36,10 +36,12 @@ from inference.structures.layers.categories import (
 )
 from inference.structures.layers.gibbs import LayeredGibbs, features
 from inference.structures.layers.glm import (
+    OwnPlaces,
     drawn_statistics,
     maximise_dispersion,
     maximise_layer,
     maximise_quadratic,
+    own_places,
     with_ones,
 )
 from inference.structures.layers.newton import curved_by_quadratic, put_curved
@@ -96,10 +98,20 @@ class LayeredDraws:
                 layer, beta, below = plain.layer, beta[:, plain.rows], below[plain.entries]
                 mask = None if mask is None else mask[plain.items]
             dispersion = params[layer.dispersion] if layer.dispersion else None
-            gradient, hessian = _expansion(
-                layer.response, beta, below, mask, h, self.stride, dispersion
-            )
-            out[f"{layer.loadings}/linear"] = gradient + (hessian @ beta.unsqueeze(-1)).squeeze(-1)
+            places = own_places(layer)
+            if places is None:
+                gradient, hessian = _expansion(
+                    layer.response, beta, below, mask, h, self.stride, dispersion
+                )
+                coefficients = beta
+            else:
+                coefficients = places.of(beta)
+                gradient, hessian = _own_expansion(
+                    layer.response, coefficients, below, mask, h, places, dispersion
+                )
+            out[f"{layer.loadings}/linear"] = gradient + (
+                hessian @ coefficients.unsqueeze(-1)
+            ).squeeze(-1)
             out[f"{layer.loadings}/hessian"] = hessian
             if dispersion is not None and not layer.response.is_canonical:
                 slopes, squares = _size_slopes(layer, beta, below, mask, h, dispersion)
@@ -189,9 +201,16 @@ class LayeredDraws:
             hessian = averages[f"{layer.loadings}/hessian"]
             dispersion = params[layer.dispersion] if layer.dispersion else None
             scale = layer.response.scale(dispersion, layer.num_children)
-            curved = curved_by_quadratic(layer, linear, hessian, beta)
-            beta = maximise_quadratic(layer, linear, hessian, beta, scale)
-            beta = put_curved(layer, beta, curved)
+            places = own_places(layer)
+            if places is None:
+                curved = curved_by_quadratic(layer, linear, hessian, beta)
+                beta = maximise_quadratic(layer, linear, hessian, beta, scale)
+                beta = coefficients = put_curved(layer, beta, curved)
+            else:
+                coefficients = maximise_quadratic(
+                    layer, linear, hessian, places.of(beta), scale, places
+                )
+                beta = places.back(coefficients, beta)
             if depth == 0 and plain is not None:
                 new[layer.intercepts][:, plain.rows], new[layer.loadings][:, plain.rows] = (
                     beta[..., 0],
@@ -200,7 +219,9 @@ class LayeredDraws:
             else:
                 new[layer.intercepts], new[layer.loadings] = beta[..., 0], beta[..., 1:]
             if layer.dispersion is not None and squares is not None:
-                fitted = (beta.unsqueeze(-2) @ hessian @ beta.unsqueeze(-1)).flatten(-3)
+                fitted = (
+                    coefficients.unsqueeze(-2) @ hessian @ coefficients.unsqueeze(-1)
+                ).flatten(-3)
                 # rows seen, where the family is linear
                 weight = hessian[..., 0, 0].expand(fitted.shape)
                 sizes = None
@@ -210,7 +231,7 @@ class LayeredDraws:
                     sizes = averaged_sizes(slope, weight_of, _by_item(layer, dispersion))
                 new[layer.dispersion] = maximise_dispersion(
                     layer,
-                    squares - 2 * (beta * linear).sum(-1) + fitted,
+                    squares - 2 * (coefficients * linear).sum(-1) + fitted,
                     weight,
                     params[layer.dispersion],
                     sizes,
@@ -265,6 +286,37 @@ class LayeredDraws:
         """Statistics of some of the rows, scaled to all."""
         scale = self.scale * self.gibbs.statistic.shape[1] / len(index)
         return replace(self, gibbs=self.gibbs.rows(index), scale=scale)
+
+
+def _own_expansion(
+    family: ResponseFamily,
+    beta: Tensor,
+    below: Tensor,
+    mask: Tensor | None,
+    design: Tensor,
+    places: OwnPlaces,
+    dispersion: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Gradient (R, C, F) and minus the Hessian (R, C, F, F) in each child's own coefficients.
+
+    As :func:`_expansion`, whose Hessian has an entry for each pair of all features.
+    """
+    gradient = torch.zeros_like(beta)
+    hessian = beta.new_zeros(*beta.shape, beta.shape[-1])
+    rows = max(1, elements_at_once(design, CHUNK_ELEMENTS) // beta[..., 0, :].numel())
+    own_dispersion = None if dispersion is None else dispersion.unsqueeze(-2)
+    for start in range(0, design.shape[-1], rows):
+        part = slice(start, start + rows)
+        h = design[:, places.at][..., part] * places.used.to(design).unsqueeze(-1)  # (R, C, F, n)
+        eta = (beta.unsqueeze(-1) * h).sum(-2)
+        mean, weight = (
+            value.mT for value in family.expansion(eta.mT, below[..., part].mT, own_dispersion)
+        )
+        if mask is not None:
+            mean, weight = mean * mask[:, part], weight * mask[:, part]
+        gradient += (h @ (below[..., part] - mean).unsqueeze(-1)).squeeze(-1)
+        hessian += (h * weight.unsqueeze(-2)) @ h.mT
+    return gradient, hessian
 
 
 def _by_item(layer: GeneralizedLinearLayer, dispersion: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from inference.programs.devices import elements_at_once
 from inference.programs.program import Params, Program
 from inference.structures.layers.categories import CategoryConditionals, plain_part
 from ppl_models.descriptions.covariate_root import part_of_root, root_of_rows
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root, products
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, filled
 
 # latent k, its layer (R, K, n), which rows these are -> log-odds (R, n or 1)
@@ -285,8 +285,29 @@ class _Conditionals:
         self.parents[:, k] = value
 
 
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """Features that one parent moves, and the children that these move, by family.
+
+    Args:
+        own: the features; members: the parents that they are products of, ``at`` the place of this
+            parent among them; terms, disjunctive: the products over ``members``.
+        children: all of them; loadings: theirs on the features, (R, n, P').
+        families: family, their places among ``children``, among the statistics, and sizes.
+    """
+
+    own: Tensor
+    members: Tensor
+    at: int
+    terms: Tensor
+    disjunctive: Tensor | None
+    children: Tensor
+    loadings: Tensor
+    families: list[tuple[ResponseFamily, slice, Tensor, Tensor | None]]
+
+
 class _ProductConditionals:
-    """Conditionals of products of parents, by trying both values of each.
+    """Conditionals of products of parents: both values of each, in the features that hold it.
 
     Args:
         layer: the layer's description, with terms and a graph.
@@ -306,38 +327,84 @@ class _ProductConditionals:
         self.loadings = loadings
         self.intercepts = intercepts.unsqueeze(-1)
         self.scale = scale
-        self.dispersion = dispersion
-        self.num_moved = max(layer.num_children, layer.num_features)
+        edges = layer.edges
+        if edges is None:
+            edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
+        assert layer.terms is not None
+        self.moves = [
+            self._of_parent(k, layer.terms, edges, dispersion) for k in range(layer.num_parents)
+        ]
+        self.num_moved = max(1, *(max(len(moved.children), len(moved.own)) for moved in self.moves))
+
+    def _of_parent(self, k: int, terms: Tensor, edges: Tensor, dispersion: Tensor | None) -> _Moves:
+        own = terms[:, k].nonzero().ravel()
+        members = terms[own].any(0).nonzero().ravel()
+        children, families = [], list[tuple[ResponseFamily, slice, Tensor, Tensor | None]]()
+        place = 0
+        for family, columns, part in self.layer.response.blocks(self.layer.num_children):
+            inside = edges[columns, k].nonzero().ravel()
+            if len(inside):
+                size = _size_of(family, dispersion, part, inside.to(self.loadings.device))
+                if size is not None:
+                    family = family.given(size)
+                found = inside + columns.start
+                children.append(found)
+                families.append((family, slice(place, place + len(found)), found, size))
+                place += len(found)
+        joined = torch.cat(children) if children else own[:0]
+        disjunctive = None if self.layer.disjunctive is None else self.layer.disjunctive[own]
+        device = self.loadings.device
+        return _Moves(
+            own.to(device),
+            members.to(device),
+            int((members == k).nonzero()) if len(own) else 0,
+            terms[own][:, members].to(device),
+            disjunctive,
+            joined.to(device),
+            self.loadings[:, joined.to(device)][..., own.to(device)],
+            families,
+        )
 
     def begin(self, parents: Tensor, below: Tensor, mask: Tensor | None) -> None:
         self.parents, self.below, self.mask = parents.clone(), below, mask
+        self.features = self.layer.features(self.parents.mT).mT.contiguous()  # (R, P, n)
+        self.eta = self.loadings @ self.features + self.intercepts  # (R, C, n)
 
     def logit(self, k: int, prior: Tensor) -> Tensor:
-        off, on = self.parents.clone(), self.parents.clone()
-        off[:, k], on[:, k] = 0.0, 1.0
-        return prior + self._log_density(on, k) - self._log_density(off, k)
+        moves = self.moves[k]
+        if not len(moves.children):
+            return prior + torch.zeros_like(self.parents[:, k])
+        bits = self.parents.index_select(1, moves.members)
+        before = self.features.index_select(1, moves.own)
+        self.values, self.steps, densities = [], [], []
+        for value in (0.0, 1.0):
+            bits[:, moves.at] = value
+            features = products(bits.mT, moves.terms, moves.disjunctive).mT
+            step = moves.loadings @ (features - before)
+            self.values.append(features)
+            self.steps.append(step)
+            densities.append(self._log_density(moves, step))
+        return prior + densities[1] - densities[0]
 
     def put(self, k: int, value: Tensor) -> None:
+        moves = self.moves[k]
         self.parents[:, k] = value
+        if len(moves.children):
+            is_on = value.unsqueeze(1) > 0.5
+            self.features[:, moves.own] = torch.where(is_on, self.values[1], self.values[0])
+            self.eta[:, moves.children] += torch.where(is_on, self.steps[1], self.steps[0])
 
-    def _log_density(self, parents: Tensor, k: int) -> Tensor:
-        """Log-density of the children of parent k, (R, n)."""
-        layer = self.layer
-        designs = layer.features(parents.mT).mT  # (R, P, n)
-        if layer.edges is None:
-            edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
-        else:
-            edges = layer.edges
-        total = parents.new_zeros(len(parents), parents.shape[-1])
-        for family, columns, part in layer.response.blocks(layer.num_children):
-            inside = edges[columns, k].nonzero().ravel().to(parents.device)
-            own = inside + columns.start
-            eta = self.loadings[:, own] @ designs + self.intercepts[:, own]
-            size, below = _size_of(family, self.dispersion, part, inside), self.below[..., own, :]
-            if size is None:
-                density = below * eta - family.log_partition(eta)
-            else:
-                density = below * eta - (below + size) * family.given(size).log_partition(eta)
-            density = density if self.mask is None else density * self.mask[own]
-            total += (density if self.scale is None else density * self.scale[:, own, None]).sum(-2)
+    def _log_density(self, moves: _Moves, step: Tensor) -> Tensor:
+        """Log-density of the children of one parent, whose predictors move by a step, (R, n)."""
+        eta = self.eta.index_select(1, moves.children) + step
+        total = eta.new_zeros(len(eta), eta.shape[-1])
+        for family, places, children, size in moves.families:
+            below, own = self.below[..., children, :], eta[:, places]
+            weight = below if size is None else below + size
+            normaliser = family.log_partition(own)
+            density = below * own - (normaliser if size is None else weight * normaliser)
+            density = density if self.mask is None else density * self.mask[children]
+            if self.scale is not None:
+                density = density * self.scale[:, children, None]
+            total += density.sum(-2)
         return total

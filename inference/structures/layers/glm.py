@@ -404,29 +404,89 @@ def _maximise_products(
     return new
 
 
+@dataclass(frozen=True, eq=False)
+class OwnPlaces:
+    """Places of each child's own coefficients among all, where a given graph leaves it few.
+
+    Args:
+        at: (J, F), 0 the intercept, filled up with zeros; used: bool (J, F), False where filled up.
+    """
+
+    at: Tensor
+    used: Tensor
+
+    def of(self, beta: Tensor) -> Tensor:
+        """Own coefficients (..., J, F) among all (..., J, P), zero where filled up."""
+        at, used = self.at.to(beta.device), self.used.to(beta)
+        return beta.gather(-1, at.expand(*beta.shape[:-2], *at.shape)) * used
+
+    def back(self, own: Tensor, beta: Tensor) -> Tensor:
+        """All coefficients, typed like ``beta``, zero but for a child's own."""
+        at = self.at.to(own.device).expand(own.shape)
+        return torch.zeros_like(beta).scatter_add(-1, at, own * self.used.to(own))
+
+    def precisions(self, layer: GeneralizedLinearLayer, beta: Tensor) -> Tensor:
+        """Prior precision of own coefficients, (J, F, F), and one where filled up."""
+        size = self.at.shape[1]
+        used = self.used.to(beta)
+        out = torch.diag_embed(1 - used)
+        for _, columns, _ in layer.response.blocks(layer.num_children):
+            whole = layer.precision(columns, beta)
+            if whole is not None:
+                at = self.at[columns].to(beta.device)
+                pairs = used[columns].unsqueeze(-1) * used[columns].unsqueeze(-2)
+                rows, across = at.unsqueeze(-1).expand(-1, size, size), at.unsqueeze(-2)
+                out[columns] += whole[rows, across.expand_as(rows)] * pairs
+        return out
+
+
+def own_places(layer: GeneralizedLinearLayer) -> OwnPlaces | None:
+    """Places of each child's own coefficients; None where they are not few, or not free."""
+    if layer.graph is None or layer.graph.dim() != 2 or layer.penalty is not None:
+        return None
+    if layer.curved or layer.rising or layer.tabled:
+        return None
+    most = int(layer.graph.sum(-1).max())
+    if 2 * (most + 1) > layer.num_features:
+        return None
+    used = torch.arange(most) < layer.graph.cpu().sum(-1, keepdim=True)
+    order = (~layer.graph.cpu()).to(torch.uint8).argsort(dim=-1, stable=True)[:, :most] + 1
+    return OwnPlaces(
+        torch.nn.functional.pad(order * used, (1, 0)),
+        torch.nn.functional.pad(used, (1, 0), value=True),
+    )
+
+
 def maximise_quadratic(
     layer: GeneralizedLinearLayer,
     linear: Tensor,
     hessian: Tensor,
     beta: Tensor,
     scale: Tensor | None,
+    places: OwnPlaces | None = None,
 ) -> Tensor:
     r"""Maximise a quadratic less the layer's penalty, in its box.
 
     The quadratic is :math:`s_j (r_j \cdot \beta_j - \beta_j^\top H_j \beta_j / 2)`.
 
     ``layer``: the layer's description; ``linear``: r, (R, J, P); ``hessian``: H, (R, J or 1, P, P);
-    ``beta``: start, (R, J, P); the result is not below it; ``scale``: s, (R, J), None for 1.
+    ``beta``: start, (R, J, P); the result is not below it; ``scale``: s, (R, J), None for 1;
+    ``places``: of each child's own coefficients, where the arrays hold only these.
     """
     fixed = None
-    if layer.graph is not None:
+    if places is not None:
+        fixed = (~places.used).to(beta.device).expand(beta.shape)
+        beta = beta.masked_fill(fixed, 0.0)
+    elif layer.graph is not None:
         free = layer.graph.to(beta.device)
         fixed = torch.cat([torch.zeros_like(free[:, :1]), ~free], -1).expand(beta.shape)
         beta = beta.masked_fill(fixed, 0.0)
     if scale is not None:
         linear, hessian = linear * scale.unsqueeze(-1), hessian * scale[..., None, None]
     hessian = hessian.expand(*beta.shape, beta.shape[-1])
-    if layer.prior is not None:
+    if places is not None:
+        hessian = hessian + places.precisions(layer, beta)
+    elif layer.prior is not None:
         hessian = hessian + precisions(layer, beta)
 
     bound = layer.bounds(beta).unsqueeze(-1)  # (J, 1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.small_encoders import CATEGORIES, RESPONSES, example, name_of
@@ -13,8 +15,17 @@ from inference import SAEM
 from inference.fitting.problem import problem_of
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.gibbs import LayeredGibbs
-from inference.structures.layers.glm import LayerStatistics, maximise_layer
-from ppl_models import Bernoulli, Categorical, Normal, Ordinal, Poisson, TruncatedLasso
+from inference.structures.layers.glm import LayerStatistics, maximise_layer, own_places
+from ppl_models import (
+    Bernoulli,
+    Categorical,
+    Independent,
+    LatentAttributeModel,
+    Normal,
+    Ordinal,
+    Poisson,
+    TruncatedLasso,
+)
 
 F64 = torch.float64
 
@@ -152,3 +163,32 @@ def test_a_mini_batch_is_an_unbiased_sample():
         mean = sum(part[name] for part in parts) / 5
         # the linear part holds H beta, which is linear in the rows too
         assert torch.allclose(mean, value, atol=1e-9), name
+
+
+@pytest.mark.parametrize(
+    ("rule", "response"),
+    [("dina", Bernoulli()), ("saturated", Poisson()), ("additive", Normal())],
+)
+def test_own_coefficients_of_items_are_those_among_all(
+    monkeypatch: pytest.MonkeyPatch, rule: str, response: Any
+) -> None:
+    """Statistics of the few coefficients that each item has give the estimates of the whole."""
+    rng = np.random.default_rng(0)
+    pairs = np.eye(8, dtype=int) + np.roll(np.eye(8, dtype=int), 1, 1)
+    q_matrix = np.concatenate([np.eye(8, dtype=int), np.eye(8, dtype=int), pairs])
+    rows = rng.integers(0, 2, (200, len(q_matrix))).astype(float)
+    rows[rng.random(rows.shape) < 0.1] = np.nan
+    model = LatentAttributeModel(q_matrix, response, rule, Independent())
+    problem = problem_of(model, rows, 0)
+    steps, generator = SAEM().steps(problem), torch.Generator().manual_seed(0)
+    params = problem.structure.start(problem, "random", 2)
+    latents, chances = steps.gibbs.sweep(params, steps.gibbs.begin(params, generator), generator)
+
+    def maximised() -> dict[str, torch.Tensor]:
+        return steps.maximise(steps.statistics(params, latents, chances)[0], params)
+
+    assert own_places(model.layers()[0]) is not None
+    few = maximised()
+    monkeypatch.setattr("inference.structures.layers.draw_steps.own_places", lambda layer: None)
+    for name, value in maximised().items():
+        torch.testing.assert_close(few[name], value, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,123 @@
+"""Graphs among many attributes: structural EM on items beside the same search on the attributes.
+
+One JSON line a network: random DAGs with up to three parents an attribute and effects of 1 to 2
+logits, four DINA items an attribute (two that ask for it alone, two for it and another), guess and
+slip drawn from an interval, 5,000 rows. ``distance`` is the structural Hamming distance to the true
+CPDAG, ``extra`` and ``missing`` are edges; ``on_attributes`` the same of hill climbing on the true
+attributes, ``ratio`` of the two distances; ``worth`` the rows with known attributes that the items
+are worth, and ``at_worth`` the distance of hill climbing on so many rows of true attributes: what
+could be hoped for. Run: ``python benchmarks/attribute_networks.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from _bench import Lines, command_line, run, seeds
+
+from inference.causal import BIC, structural_em
+from inference.causal.hill_climbing import RowScores, hill_climb
+from inference.causal.knowledge import Constraints
+from inference.causal.pdags import class_of, masks_of_columns
+from ppl_models import Independent, LatentAttributeModel
+
+NUM_PARENTS = (0.2, 0.4, 0.3, 0.1)  # chances of 0, 1, 2, 3
+NOISE = ((0.15, 0.2), (0.28, 0.32))
+
+
+def random_network(
+    num_attributes: int, num_rows: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A DAG, bool (K, K), and attributes of rows drawn from it by logistic regressions, (N, K)."""
+    dag = np.zeros((num_attributes, num_attributes), dtype=bool)
+    bits = np.zeros((num_rows, num_attributes), dtype=np.uint8)
+    order = rng.permutation(num_attributes)
+    for place, k in enumerate(order):
+        number = min(place, int(rng.choice(len(NUM_PARENTS), p=NUM_PARENTS)))
+        parents = rng.choice(order[:place], number, replace=False)
+        dag[parents, k] = True
+        signs = rng.choice([-1, 1], number, p=[0.2, 0.8])
+        logits = (bits[:, parents] - 0.5) @ (signs * rng.uniform(1, 2, number))
+        chance = 1 / (1 + np.exp(-logits - rng.uniform(-0.3, 0.3)))
+        bits[:, k] = rng.random(num_rows) < chance
+    return dag, bits
+
+
+def network_items(
+    bits: np.ndarray, rng: np.random.Generator, low: float, high: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Q-matrix (3K, K) and answers of DINA items, guess and slip uniform on an interval."""
+    size = bits.shape[1]
+    ring = rng.permutation(size)
+    pairs = np.zeros((size, size), dtype=int)
+    pairs[np.arange(size), ring] = pairs[np.arange(size), np.roll(ring, 1)] = 1
+    q_matrix = np.concatenate([np.eye(size, dtype=int), np.eye(size, dtype=int), pairs])
+    masters = bits @ q_matrix.T == q_matrix.sum(1)
+    guess, slip = rng.uniform(low, high, (2, len(q_matrix)))
+    chance = np.where(masters, 1 - slip, guess)
+    return q_matrix, (rng.random(chance.shape) < chance).astype(float)
+
+
+def distances(found: np.ndarray, truth: np.ndarray) -> dict[str, int]:
+    """Pairs whose mark differs, and edges too many and too few, of two CPDAGs."""
+    ours, theirs = np.triu(found | found.T), np.triu(truth | truth.T)
+    differs = np.triu((found != truth) | (found != truth).T)
+    return {
+        "distance": int(differs.sum()),
+        "extra": int((ours & ~theirs).sum()),
+        "missing": int((theirs & ~ours).sum()),
+    }
+
+
+def on_attributes(bits: np.ndarray, truth: np.ndarray) -> dict[str, int]:
+    """What the same search finds on the true attributes."""
+    scores = RowScores(bits, len(bits), BIC())
+    parents, _ = hill_climb(scores, Constraints.none(bits.shape[1]))
+    return distances(class_of(parents).matrix, truth)
+
+
+def lines(args: argparse.Namespace) -> Lines:
+    """Line by line: a size, an interval of noise, a replicate."""
+    for size in args.attributes:
+        for low, high in NOISE:
+            for seed in seeds(args):
+                rng = np.random.default_rng([size, seed])
+                dag, bits = random_network(size, args.rows, rng)
+                q_matrix, items = network_items(bits, rng, low, high)
+                truth = class_of(masks_of_columns(dag)).matrix
+                model = LatentAttributeModel(q_matrix, items="dina", root=Independent())
+                clock = time.process_time()
+                found = structural_em(model, items, seed=seed)
+                seconds = time.process_time() - clock
+                ours, oracle = distances(found.graph.matrix, truth), on_attributes(bits, truth)
+                yield {
+                    "attributes": size,
+                    "noise": [low, high],
+                    "rows": args.rows,
+                    "seed": seed,
+                    "edges": int(dag.sum()),
+                    **ours,
+                    "on_attributes": oracle,
+                    "ratio": ours["distance"] / max(oracle["distance"], 1),
+                    "worth": round(found.worth),
+                    "at_worth": on_attributes(bits[: round(found.worth)], truth),
+                    "cycles": found.num_cycles,
+                    "processor_seconds": seconds,
+                }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line."""
+    parser = command_line(__file__, __doc__, replicates=3, threads=1)
+    parser.add_argument(
+        "--attributes", type=int, nargs="+", default=[37, 50, 100], help="sizes of networks"
+    )
+    parser.add_argument("--rows", type=int, default=5000, help="of items (by default 5000)")
+    run(parser, lines, argv, quick={"attributes": [8], "rows": 500, "replicates": 1})
+
+
+if __name__ == "__main__":
+    main()
