@@ -335,3 +335,12 @@ def test_engines_that_cannot_are_named() -> None:
         fit(Mixture(2, Normal()), NUMBERS, NUTS(), fixed=known)
     with pytest.raises(ValueError, match="rows in memory were expected"):
         fit(Mixture(2, Normal(), 2), RowBlocks.of(NUMBERS), fixed=known)
+
+
+def test_a_slope_of_nought_is_a_mixture_without_the_covariate() -> None:
+    frame = pd.DataFrame(NUMBERS, columns=["a", "b"]).assign(c=RNG.normal(size=200))
+    model = Mixture(2, Normal(), covariates=("c",))
+    held = fit(model, frame, fixed={"coefficients": [[NAN, 0.0]]})
+    plain = fit(Mixture(2, Normal()), NUMBERS)
+    assert held.log_likelihood == pytest.approx(plain.log_likelihood, abs=0.02)
+    assert held.num_parameters == plain.num_parameters
