@@ -80,8 +80,8 @@ SIMILAR_DOUBT = "0 by construction: by its score a word stands for one topic at 
 SPECTRAL_NOTE = (
     "Ours reads the ratio off the centred bits, where in the generic design the first four latents"
     " stand out nearly as far from the fifth as the sixth from noise; the published numbers come"
-    " out with bits as they are, whose mean takes up the first value, at the price of the strict"
-    " design (its row)"
+    " out, but for a few per cent, with bits as they are, whose mean takes up the first value, at"
+    " the price of the strict design (its row)"
 )
 IMAGES = {"Train": 20_679, "Test": 4_157}
 TOLD = "truth-assisted"
