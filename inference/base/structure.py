@@ -678,6 +678,15 @@ def named_estimates(structure: Structure) -> dict[str, NamedEstimate]:
 
 
 @functools.singledispatch
+def unseen_chances(structure: Structure, data: Any) -> dict[str, Tensor]:
+    """Entries of probability vectors that the data never show, by site, bool of its shape.
+
+    A prior alone keeps them off zero, so that nothing is to be judged there.
+    """
+    return {}
+
+
+@functools.singledispatch
 def more_starts(
     structure: Structure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params | None:

@@ -122,8 +122,8 @@ class ItemRules:
         )
         return (
             f"Of {len(tested)} items with several attributes these rules are not rejected at"
-            f" {self.level:g}: {shown}. dataclasses.replace(fit.model, items=found.rules) is the"
-            " model with them."
+            f" {self.level:g}: {shown}. The model with them is dataclasses.replace(fit.model,"
+            " items=inference.inspection.item_rules(fit, data).rules)."
         )
 
 

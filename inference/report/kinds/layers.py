@@ -150,14 +150,15 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         for symbol, name, words_of in more:
             if name is not None:
                 rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
-    numbers = " and ".join(str(layer.num_parents) for layer in layers)
+    numbers = listed([str(layer.num_parents) for layer in layers])
+    latents = f"{numbers} binary latents a"
+    if depth > 1:
+        latents = f"{depth} layers of binary latents a, from the bottom up {numbers} of them"
     yield Paragraph(
         say(
             "layers.model",
             num_items=layers[0].num_items,
-            depth=depth,
-            word="s" if depth > 1 else "",
-            numbers=numbers,
+            latents=latents,
         )
     )
     yield Equations(lines)

@@ -41,6 +41,7 @@ from inference.base.structure import (
     component_noise,
     dispersion_items,
     drawn_together,
+    marginal_rows,
     more_starts,
     named_estimates,
     normal_scales,
@@ -319,6 +320,9 @@ class MixtureStructure(Structure):
             + log_chances(self.about, params, data)
         ).softmax(-1)
 
+    def latent_means(self, program: Program, params: Params) -> Params:
+        return {"assignments": self.shares(params, program.args[0])}
+
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Simulate items beside the covariates of the data, with their gaps, or None."""
         about = self.about
@@ -478,6 +482,13 @@ def mixture_noise(
         responsibilities.mean(0).numpy(),
         distribution.cells(params, data, responsibilities),
     )
+
+
+@marginal_rows.register(MixtureStructure)
+def _(structure: MixtureStructure, program: Program, params: Params) -> Tensor:
+    data = program.args[0]
+    joint = structure.distribution.log_densities(params, items_of(structure.about, data))
+    return (joint + log_chances(structure.about, params, data)).logsumexp(-1).detach()
 
 
 @drawn_together.register(MixtureStructure)
