@@ -150,10 +150,11 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         for symbol, name, words_of in more:
             if name is not None:
                 rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
-    numbers = listed([str(layer.num_parents) for layer in layers])
+    *most, last = [str(layer.num_parents) for layer in layers]
+    numbers = f"{', '.join(most)} and {last}" if most else last
     latents = f"{numbers} binary latents a"
     if depth > 1:
-        latents = f"{depth} layers of binary latents a, from the bottom up {numbers} of them"
+        latents = f"{depth} layers of binary latents a, with {numbers} latents from the bottom up"
     yield Paragraph(
         say(
             "layers.model",
