@@ -95,7 +95,7 @@ SLIPS = {
     "a number that is no number": r"\bnan\b|\binf\b",
     "a number below all that is said": r"\de-\d{3}",
     "one of many": r"(?<![\d.,])1 (rows|items|latents|groups|components|attributes|columns) ",
-    "two words for one place": r"  \S",
+    "two words for one place": r"\S  \S",
     "a choice of nothing": r": try or |; try or |, or \.",
 }
 BARE = ("Yes.", "No.", "Nearly.", "Yes. ", "")  # answers that say nothing

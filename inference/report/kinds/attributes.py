@@ -319,7 +319,8 @@ def _on_fit(subject: Subject) -> Finding:
         mark = "care" if pairs.dependent else "good"
         return finding("attributes.fit.pairs", mark=mark, words=more.strip(), step=step)
     low, high = found.rmsea2_interval
-    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}"
+    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f})"
+    numbers += f", SRMSR {found.srmsr:.3f}" if np.isfinite(found.srmsr) else ""
     numbers += f", M2 p = {found.p_value:.2g}"
     if _is_well(found, GOOD_RMSEA):
         return finding("attributes.fit.good", numbers=numbers, more=more)

@@ -152,9 +152,10 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
                 rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
     *most, last = [str(layer.num_parents) for layer in layers]
     numbers = f"{', '.join(most)} and {last}" if most else last
-    latents = f"{numbers} binary latents a"
+    noun = "latent" if last == "1" else "latents"
+    latents = f"{numbers} binary {noun} a"
     if depth > 1:
-        latents = f"{depth} layers of binary latents a, with {numbers} latents from the bottom up"
+        latents = f"{depth} layers of binary latents a, with {numbers} {noun} from the bottom up"
     yield Paragraph(
         say(
             "layers.model",
