@@ -119,7 +119,7 @@ def _fit_rows(
     frame, given = with_covariates(frame, given, call.covariates_missing)
     if MOST_COLUMNS * len(frame) < frame.shape[1]:
         turned = "leave --transpose out" if call.transpose else "say --transpose"
-        groups = getattr(call, "components", None) or 1
+        groups = vars(call).get("components") or 1
         if len(frame) <= FEW_ROWS_EACH * groups:
             raise ValueError(
                 f"{call.data}: more than {FEW_ROWS_EACH} rows for each group were expected, got"

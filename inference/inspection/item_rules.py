@@ -122,8 +122,9 @@ class ItemRules:
         )
         return (
             f"Of {counted(len(tested), 'item')} with several attributes these rules are not"
-            f" rejected at {self.level:g}: {shown}. The model with them is dataclasses.replace(fit.model,"
-            " items=inference.inspection.item_rules(fit, data).rules)."
+            f" rejected at {self.level:g}: {shown}. The model with them is"
+            " dataclasses.replace(fit.model, items=inference.inspection.item_rules(fit,"
+            " data).rules)."
         )
 
 

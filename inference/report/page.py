@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 DPI = 110
+LEAST = 1e-99  # numbers below are shown as zero
 # marks that turn the direction of writing, other control characters, and halves of characters:
 # invisible, and able to show a text as another
 INVISIBLE = re.compile(
@@ -118,6 +119,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float):
+        value = 0.0 if abs(value) < LEAST else value
         return (
             f"{value:,.0f}"
             if value.is_integer()
