@@ -47,6 +47,7 @@ EQUATIONS = (
 
 
 SHORT = 2.0  # steps: options that last less long are hardly options
+ALTERNATING = 1.25  # likewise: below, one follows the other at almost every step
 
 
 @verdict.register(OptionsStructure)
@@ -126,6 +127,8 @@ def _on_length(subject: Subject) -> Finding | None:
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
     words = say("options.duration", length=length)
+    if length < ALTERNATING and most.max() > most.min():
+        words += f" {say('options.alternating')}"
     return finding(f"options.length.{'fine' if length >= SHORT else 'short'}", words=words)
 
 
