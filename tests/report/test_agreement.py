@@ -78,6 +78,7 @@ DENIALS = (
     ("The answers contradict no row of it", " rows of it: "),
     ("No two attributes are joined", "joined directly"),
     ("are kept for a while", "only a mixture of ways to act"),
+    ("kept for a while.", "They alternate"),
     ("No pair of columns", "correlate inside the groups:"),
     ("the residuals contradict the model", "No misfit found"),
     ("is not looked at here", "No misfit found"),
