@@ -89,9 +89,9 @@ def _canvas() -> type:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     class OncePainted(FigureCanvasAgg):
-        def print_figure(self, filename: Any, dpi: Any = None, **settings: Any) -> None:
-            self.figure.set_dpi(dpi)
-            self.print_png(filename, metadata=settings.get("metadata"))
+        def print_figure(self, *args: Any, **settings: Any) -> None:
+            self.figure.set_dpi(settings["dpi"])
+            self.print_png(args[0], metadata=settings.get("metadata"))
 
     return OncePainted
 
