@@ -920,6 +920,12 @@ def marginal_rows(structure: Structure, program: Program, params: Params) -> Ten
 
 
 @functools.singledispatch
+def latent_posteriors(structure: Structure, program: Program, params: Params) -> Params:
+    """Posteriors as :meth:`Structure.latent_means`, by closed forms where there are some."""
+    return structure.latent_means(program, params)
+
+
+@functools.singledispatch
 def conditional_log_likelihoods(structure: Structure, params: Params, data: Any) -> Tensor:
     """Log-likelihood of each row given parameters and local sites, (N,)."""
     raise NotImplementedError(f"{type(structure).__name__} does not define conditional_rows")

@@ -77,7 +77,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from inference.base.progress import NoProgress
-from inference.base.structure import Problem, drawn_together, marginal_rows
+from inference.base.structure import (
+    Problem,
+    drawn_together,
+    latent_posteriors,
+    marginal_rows,
+)
 from inference.bootstrap import replicates, simulated_table
 from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import checked_as_fitted, labels_of
@@ -454,7 +459,7 @@ def _replicated(
     for own, best in zip(problems, _refits(problem, problems, sets, truth), strict=True):
         gains.append(_gain(own, best))
         said, true = (
-            _lines(structure.latent_means(own.program(), at), "class_accuracy", "")
+            _lines(latent_posteriors(structure, own.program(), at), "class_accuracy", "")
             for at in (best, truth)
         )
         found.append(_judged(said, true))

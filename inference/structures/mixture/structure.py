@@ -41,6 +41,7 @@ from inference.base.structure import (
     component_noise,
     dispersion_items,
     drawn_together,
+    latent_posteriors,
     marginal_rows,
     more_starts,
     named_estimates,
@@ -320,9 +321,6 @@ class MixtureStructure(Structure):
             + log_chances(self.about, params, data)
         ).softmax(-1)
 
-    def latent_means(self, program: Program, params: Params) -> Params:
-        return {"assignments": self.shares(params, program.args[0])}
-
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Simulate items beside the covariates of the data, with their gaps, or None."""
         about = self.about
@@ -482,6 +480,11 @@ def mixture_noise(
         responsibilities.mean(0).numpy(),
         distribution.cells(params, data, responsibilities),
     )
+
+
+@latent_posteriors.register(MixtureStructure)
+def _(structure: MixtureStructure, program: Program, params: Params) -> Params:
+    return {"assignments": structure.shares(params, program.args[0])}
 
 
 @marginal_rows.register(MixtureStructure)
