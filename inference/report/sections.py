@@ -363,7 +363,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             values = np.array([entry.value for entry in entries])
             many, ends = (
                 f"{len(entries) - MOST_ENTRIES:,}",
-                few_digits([values.min(), values.max()]),
+                few_digits(np.array([values.min(), values.max()])),
             )
             rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
