@@ -95,7 +95,7 @@ def options(rng: np.random.Generator) -> Call:
 def inclass(rng: np.random.Generator) -> Call:
     """Two components of 300 rows of 3 variates, by classifier networks."""
     x = rng.normal(size=(300, 3)) + 3.0 * rng.integers(0, 2, (300, 1))
-    return InClassNet(("0", "1", "2"), 2), x
+    return InClassNet((("0",), ("1",), ("2",)), 2), x
 
 
 def own_program(rng: np.random.Generator) -> Call:

@@ -192,6 +192,7 @@ def estimates_of(
     level: float = 0.95,
     names: Names | None = None,
     always: bool = False,
+    named: bool = False,
 ) -> EstimateTable:
     """Return estimates with names, and intervals from draws or standard errors.
 
@@ -204,12 +205,26 @@ def estimates_of(
             :meth:`inference.uncertainty.Uncertainty.intervals`.
         names: names of the entries by dim, for example ``{"latent_1": ["stroke", "loop"]}``.
         always: work standard errors out however long that takes.
+        named: give means, variances, probabilities and rates in place of the sites that they are
+            read from, as :func:`summary_of` does.
 
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
-    variables = {site: [variable] for site, variable in sites_of(fit, names).items()}
+    variables = (
+        _named(fit, names)
+        if named
+        else {site: [variable] for site, variable in sites_of(fit, names).items()}
+    )
     return _estimates(fit, variables, data, level, always)
+
+
+def _named(fit: FitRecord, names: Names | None) -> dict[str, list[Variable]]:
+    """Estimates under users' names, by site, of which ends of intervals are known."""
+    return {
+        site: [each for each in variables if each.is_increasing]
+        for site, variables in variables_of(fit, names).items()
+    }
 
 
 def _estimates(
@@ -285,10 +300,7 @@ def summary_of(
     Raises:
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
-    known = {
-        site: [each for each in variables if each.is_increasing]
-        for site, variables in variables_of(fit, names).items()
-    }
+    known = _named(fit, names)
     table = _estimates(fit, known, data, level, always)
     if data is not None and checks_data(fit.model) and _num_rows(fit, data) != fit.num_rows:
         raise ValueError(

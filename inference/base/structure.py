@@ -678,6 +678,15 @@ def named_estimates(structure: Structure) -> dict[str, NamedEstimate]:
 
 
 @functools.singledispatch
+def unseen_chances(structure: Structure, data: Any) -> dict[str, Tensor]:
+    """Entries of probability vectors that the data never show, by site, bool of its shape.
+
+    A prior alone keeps them off zero, so that nothing is to be judged there.
+    """
+    return {}
+
+
+@functools.singledispatch
 def more_starts(
     structure: Structure, problem: Problem, init: str, num_starts: int, batch: int
 ) -> Params | None:
@@ -908,6 +917,12 @@ def draw_steps_of(structure: Structure, problem: Problem) -> DrawSteps | None:
 def marginal_rows(structure: Structure, program: Program, params: Params) -> Tensor:
     """Log-likelihood of each row, latents summed out, (N,)."""
     return program.log_marginal_rows(params).detach()
+
+
+@functools.singledispatch
+def latent_posteriors(structure: Structure, program: Program, params: Params) -> Params:
+    """Posteriors as :meth:`Structure.latent_means`, by closed forms where there are some."""
+    return structure.latent_means(program, params)
 
 
 @functools.singledispatch

@@ -449,7 +449,7 @@ class RowComparison:
                 f"  {found.bic:+.1f} ({found.num_free} probabilities, log-likelihood"
                 f" {found.gain:+.1f}): {shown}"
             )
-        if self.best.graph is None:
+        if all(found.bic > 0.05 for found in self.ranked if found.graph is not None):
             lines.append(
                 "No graph explains the answers as well as a free table does: the search may have"
                 " left out a dependence."

@@ -19,6 +19,7 @@ from ppl_models.data.items import (
     described,
     in_order,
     read_items as items_read,
+    refuse_lying,
     refuse_texts,
 )
 from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT, SkewNormal
@@ -87,7 +88,13 @@ def read_mixed(
     """
     from ppl_models.data.files import read_frame as read
 
-    return _logged(read(columns=columns, texts=texts, **_lies(source)), source)
+    way = _lies(source)
+    try:
+        return _logged(read(columns=columns, texts=texts, **way), source)
+    except ValueError:
+        names = columns_of(source) if columns is None else columns
+        refuse_lying(read(columns=columns, texts=names, **way), "say --transpose")
+        raise
 
 
 def _lies(source: Call | str) -> dict[str, Any]:

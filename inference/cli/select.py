@@ -173,21 +173,22 @@ def select_pmf(call: Call) -> None:
     page = out / "report.html"
     complete = frame.notna().to_numpy().all() and len(frame) > 2
     names = [str(name) for name in frame.columns]
-    write_selection_report(
-        fits,
-        result,
-        table,
-        page,
-        chosen=chosen,
-        channels=names,
-        analysis=parallel_analysis(frame) if complete else None,
-        halves=returning,
-        answer=answer,
-    )
-    signatures = fits[chosen].params["signatures"]
-    write_picture(plot_choice(result), out / "choice.png")
-    write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
-    write_picture(plot_signatures(signatures, names), out / "signatures.png")
+    if not call.no_report:
+        write_selection_report(
+            fits,
+            result,
+            table,
+            page,
+            chosen=chosen,
+            channels=names,
+            analysis=parallel_analysis(frame) if complete else None,
+            halves=returning,
+            answer=answer,
+        )
+        signatures = fits[chosen].params["signatures"]
+        write_picture(plot_choice(result), out / "choice.png")
+        write_picture(plot_discrepancies(result, chosen), out / "discrepancies.png")
+        write_picture(plot_signatures(signatures, names), out / "signatures.png")
     if call.usage:
         chances = pd.DataFrame(
             fits[chosen].posterior_latents(frame)["usage"].numpy(), index=frame.index
@@ -214,12 +215,13 @@ def select_pmf(call: Call) -> None:
     typer.echo(f"What other criteria would take: {others}.")
     if answer is None and not choice.finished:
         warn(
-            "ACDC finds no clear step, or one at the largest number compared; report.html says more"
+            "ACDC finds no clear step, or one at the largest number compared"
+            + ("" if call.no_report else "; report.html says more")
         )
     if answer is None and share > result.min_share:
         warn(
-            f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps;"
-            " report.html says more"
+            f"larger numbers, up to K = {best}, leave {share:.0%} less in small steps"
+            + ("" if call.no_report else "; report.html says more")
         )
     if chosen == max(fits):
         most = len(frame) // 2 if halves else len(frame)
@@ -229,10 +231,7 @@ def select_pmf(call: Call) -> None:
             else "the rows hold no more" + (" in each half" if halves else "")
         )
         warn(f"the largest number compared was chosen; {more}")
-    typer.echo(
-        f"results in {out}: {page.name} (open it in a browser), criteria.csv,"
-        f" {', '.join(files)}, fit/ (Fit.load)"
-    )
+    _say_files(call, ["criteria.csv", *files])
 
 
 def _for_halves(sizes: list[int], num_rows: int, halves: int) -> tuple[list[int], int, str]:
@@ -367,14 +366,18 @@ def _select(
         write_csv(answer.table.reset_index(), out / "distributions.csv")
         result = acdc({chosen.model.num_components: chosen}, frame, seed=call.seed)  # type: ignore[attr-defined]
     write_csv(result.to_frame(), out / "components.csv")
-    write_how_many_report(answer, out / "report.html", result)
-    write_picture(answer.plot(), out / "distributions.png")
+    if not call.no_report:
+        write_how_many_report(answer, out / "report.html", result)
+        write_picture(answer.plot(), out / "distributions.png")
     write_json(_record(answer) | {"seed": call.seed}, out / "selection.json")
     typer.echo(answer.verdict)
-    typer.echo(
-        f"results in {out}: report.html (open it in a browser), distributions.csv,"
-        f" {ROWS if more is None else ', '.join(more)}, fit/ (Fit.load)"
-    )
+    _say_files(call, ["distributions.csv", *([ROWS] if more is None else more)])
+
+
+def _say_files(call: Call, files: list[str], fit: str = "fit/ (Fit.load)") -> None:
+    """Say what the folder holds, the page first."""
+    page = [] if call.no_report else ["report.html (open it in a browser)"]
+    typer.echo(f"results in {call.out}: {', '.join([*page, *files, *([fit] if fit else [])])}")
 
 
 # ---------------------------------------------------------------- latents of a layer
@@ -429,8 +432,9 @@ def select_dde(call: Call) -> None:
     if choice.fits:
         _keep(choice.best, frame, call)
     write_csv(choice.table, out / "sizes.csv", index_label=choice.table.index.name or "")
-    write_picture(choice.plot().figure, out / "selection.png")
-    page = write_choice_report(choice, out / "report.html")
+    if not call.no_report:
+        write_picture(choice.plot().figure, out / "selection.png")
+        write_choice_report(choice, out / "report.html")
     record = {
         "criterion": call.criterion.value,
         "layer": ranged[0] + 1,
@@ -445,4 +449,5 @@ def select_dde(call: Call) -> None:
     )
     if len(choice.sizes) > 1 and choice.chosen == choice.sizes[-1]:
         warn(f"the largest size compared was chosen; try up to {2 * choice.chosen}")
-    typer.echo(f"results in {out}: {page.name} (open it in a browser), sizes.csv")
+    kept = [ROWS] if choice.fits else []
+    _say_files(call, ["sizes.csv", *kept], "fit/ (Fit.load)" if choice.fits else "")

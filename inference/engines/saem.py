@@ -175,7 +175,8 @@ class SAEM:
             warnings.warn(
                 f"{int((~state.converged).sum())} of {len(state.converged)} restarts did not settle"
                 f" in {self.max_iterations}"
-                f" {'iterations' if self.batch_rows is None else 'passes through the rows'}: raise"
+                f" {'iterations' if self.batch_rows is None else 'passes through the rows'} after a"
+                f" burn-in of {lead:,}: raise"
                 " max_iterations, loosen tolerance, or try fewer latents",
                 ConvergenceWarning,
                 stacklevel=3,

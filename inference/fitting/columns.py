@@ -383,7 +383,7 @@ def _part(whole: Variable, name: str, places: tuple[int, ...] | None) -> Variabl
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
-    """Replace entry numbers in a text, ``predictors[1,0]``, by names, ``predictors[1, age]``."""
+    """Replace entry numbers in a text, ``predictors[1, 0]``, by names, ``mean[1, age]``."""
 
     def named(found: re.Match[str]) -> str:
         site, places = found[1], [int(place) for place in found[2].split(",")]
@@ -392,10 +392,14 @@ def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
             place >= size for place, size in zip(places, shape, strict=True)
         ):
             return found[0]
-        labels = [
-            labels_of(fit, dim, size, names)[place]
-            for dim, size, place in zip(dims_of(fit, site, shape), shape, places, strict=True)
-        ]
-        return f"{site}[{', '.join(map(str, labels))}]"
+        own = next(
+            each
+            for each in variables_of(fit, names)[site]
+            if each.is_increasing and (each.places is None or places[-1] in each.places)
+        )
+        if own.places is not None:
+            places[-1] = own.places.index(places[-1])
+        labels = [str(known[place]) for known, place in zip(own.labels, places, strict=True)]
+        return f"{own.name}[{', '.join(labels)}]"
 
-    return re.sub(r"(\w+)\[(\d+(?:,\d+)*)\]", named, text)
+    return re.sub(r"(\w+)\[(\d+(?:, ?\d+)*)\]", named, text)

@@ -50,6 +50,7 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.start_search import SearchState, search_starts
+from inference.fitting.columns import with_names
 from inference.fitting.fixed import agreeing, check_fixing, with_fixed
 from inference.fitting.labels import (
     check_error,
@@ -305,12 +306,11 @@ def _own_settings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _told(result: Fit, caught: Sequence[warnings.WarningMessage]) -> Fit:
-    """Fit that keeps its warnings, which are given once more."""
-    for warning in caught:
-        warnings.warn(warning.message, warning.category, stacklevel=3)
-    return dataclasses.replace(
-        result, warnings=tuple(dict.fromkeys(str(w.message) for w in caught))
-    )
+    """Fit that keeps its warnings, which are given once more, entries by their names."""
+    texts = [with_names(result, str(warning.message)) for warning in caught]
+    for text, warning in zip(texts, caught, strict=True):
+        warnings.warn(text, warning.category, stacklevel=3)
+    return dataclasses.replace(result, warnings=tuple(dict.fromkeys(texts)))
 
 
 @dataclasses.dataclass(eq=False)

@@ -208,6 +208,7 @@ class Fit(FitRecord):
         data: Any = None,
         image_shape: tuple[int, int] | None = None,
         names: Names | None = None,
+        reference: pd.DataFrame | None = None,
     ) -> Path:
         """Write one page in HTML; see :func:`inference.report.write_report`.
 
@@ -215,13 +216,15 @@ class Fit(FitRecord):
             path: the file, or an existing folder, for ``report.html`` in it.
             data: the rows of the fit, which checks and intervals need.
             image_shape: (height, width) where the items are pixels; names: as for :meth:`summary`.
+            reference: signatures that those of a factorization are matched with, such as COSMIC's:
+                a frame of the columns of the data (as rows) by signatures.
 
         Returns:
             The file written.
 
         Raises:
-            ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the
-                items.
+            ValueError: if ``data`` does not fit the model, ``image_shape`` does not hold the items,
+                or ``reference`` has not their rows.
 
         Example:
             >>> import numpy as np
@@ -236,7 +239,14 @@ class Fit(FitRecord):
         rows = in_blocks(self.model, data)
         with self.threads():
             written: Path = drawing.ask(
-                "report", "write_report", self, rows, path, image_shape, names=names
+                "report",
+                "write_report",
+                self,
+                rows,
+                path,
+                image_shape,
+                names=names,
+                reference=reference,
             )
         return written
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from inference.base.streaming.row_blocks import RowBlocks
+from inference.base.structure import unseen_chances
 from inference.fitting.columns import as_fitted, observed_sites
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_second_derivatives
+from inference.programs.data import checked
 from inference.programs.fixed import Fixed
 from inference.programs.labelled import Labelled
 from inference.programs.program import Program
@@ -106,7 +108,9 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
         )
     program = next(programs_of(fit, data))
     params = {name: value.double() for name, value in fit.params.items()}
-    coordinates = Coordinates.of(program, params)
+    tensors = None if isinstance(data, RowBlocks) else checked(fit.model, as_fitted(fit, data))[0]
+    unseen = None if tensors is None else unseen_chances(fit.structure, tensors)
+    coordinates = Coordinates.of(program, params, unseen)
     if not fit.fixed:
         return coordinates
     fixed = Fixed(fit.fixed, {name: program.site(name).support for name in fit.fixed})

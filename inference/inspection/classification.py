@@ -77,7 +77,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from inference.base.progress import NoProgress
-from inference.base.structure import Problem, drawn_together, marginal_rows
+from inference.base.structure import (
+    Problem,
+    drawn_together,
+    latent_posteriors,
+    marginal_rows,
+)
 from inference.bootstrap import replicates, simulated_table
 from inference.engines.em import EM, fit_sets, fits_sets
 from inference.fitting.columns import checked_as_fitted, labels_of
@@ -215,6 +220,7 @@ class ClassAccuracy:
             posterior has it.
         apart: how far apart the classes are taken to be, 1 as far as in the fit.
         note: why nothing was taken off; "" where it was.
+        is_enough: whether that is because next to nothing is left to take off.
     """
 
     accuracy: float
@@ -226,6 +232,7 @@ class ClassAccuracy:
     said_r2: float
     apart: float
     note: str
+    is_enough: bool = False
 
     @property
     def overstated(self) -> float:
@@ -279,11 +286,12 @@ def class_accuracy(
         if num_replicates is None:
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
+                unit = "row" if chances.shape[0] == fit.num_rows else "step"
                 note = (
-                    f"{len(chances) // params:,} rows for each parameter leave next to nothing to"
-                    " take off"
+                    f"{len(chances) // params:,} {unit}s for each parameter leave next to nothing"
+                    " to take off"
                 )
-                return _accuracy(own, own, note=note)
+                return _accuracy(own, own, note=note, is_enough=True)
             if size > MOST_SIZES[0 if is_batch else 1]:
                 note = (
                     "it would take a while; inference.inspection.class_accuracy(fit, data,"
@@ -296,12 +304,17 @@ def class_accuracy(
 
 
 def _accuracy(
-    judged: np.ndarray, said: np.ndarray, error: float = 0.0, apart: float = 1.0, note: str = ""
+    judged: np.ndarray,
+    said: np.ndarray,
+    error: float = 0.0,
+    apart: float = 1.0,
+    note: str = "",
+    is_enough: bool = False,
 ) -> ClassAccuracy:
     accuracy, guess, entropy = (float(value) for value in judged[:3])
-    return ClassAccuracy(
-        accuracy, float(said[0]), error, judged[3:], guess, entropy, float(said[2]), apart, note
-    )
+    right, said_r2 = float(said[0]), float(said[2])
+    values = (accuracy, right, error, judged[3:], guess, entropy, said_r2, apart, note, is_enough)
+    return ClassAccuracy(*values)
 
 
 def _other_rows(fit: FitRecord, num_rows: int) -> str:
@@ -446,7 +459,7 @@ def _replicated(
     for own, best in zip(problems, _refits(problem, problems, sets, truth), strict=True):
         gains.append(_gain(own, best))
         said, true = (
-            _lines(structure.latent_means(own.program(), at), "class_accuracy", "")
+            _lines(latent_posteriors(structure, own.program(), at), "class_accuracy", "")
             for at in (best, truth)
         )
         found.append(_judged(said, true))

@@ -52,7 +52,7 @@ from inference.inspection.attributes import answers_of, holm, item_families, ref
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import check_number
 
@@ -121,9 +121,10 @@ class ItemRules:
             for rule in dict.fromkeys(sorted(chosen, key=chosen.count, reverse=True))
         )
         return (
-            f"Of {len(tested)} items with several attributes these rules are not rejected at"
-            f" {self.level:g}: {shown}. dataclasses.replace(fit.model, items=found.rules) is the"
-            " model with them."
+            f"Of {counted(len(tested), 'item')} with several attributes these rules are not"
+            f" rejected at {self.level:g}: {shown}. The model with them is"
+            " dataclasses.replace(fit.model, items=inference.inspection.item_rules(fit,"
+            " data).rules)."
         )
 
 

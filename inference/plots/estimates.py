@@ -32,7 +32,8 @@ def plot_estimates(table: EstimateTable) -> Figure:
     grid = figure.subplots(len(bands), columns, squeeze=False, height_ratios=heights)
     for ax in grid.ravel()[len(sites) :]:
         ax.set_axis_off()
-    for ax, site, entries in zip(grid.ravel(), sites, shown, strict=False):
+    slots = [max(map(len, band)) for band in bands for _ in band]  # of all panels of a band
+    for ax, site, entries, most in zip(grid.ravel(), sites, shown, slots, strict=False):
         places = np.arange(len(entries))
         numbers = [(entry.value, entry.low, entry.high) for entry in entries]
         values, low, high = np.array(numbers).T
@@ -41,7 +42,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.plot(values, places, "o", color=OBSERVED, markersize=4)
         names = [short_name(", ".join(entry.entry) or site) for entry in entries]
         ax.set_yticks(places, names, fontsize=8)
-        ax.set_ylim(len(entries) - 0.5, -0.5)
+        ax.set_ylim(most - 0.5, -0.5)
         total = len(table.of(site))
         more = "" if total == len(entries) else f" ({len(entries)} of {total})"
         ax.set_title(short_name(site) + more, fontsize=10)

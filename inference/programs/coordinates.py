@@ -51,6 +51,11 @@ class _SitePart:
     allowed: Tensor | None = (
         None  # bool, of the shape of the site: entries that the model does not hold at zero
     )
+    unseen: Tensor | None = None  # bool, likewise: chances of what the data never show
+
+    def as_good_as_zero(self, value: Tensor) -> Tensor:
+        """Entries of probability vectors that are on their bound."""
+        return value < SMALL if self.unseen is None else (value < SMALL) | self.unseen
 
     def coordinates(self, value: Tensor) -> Tensor:
         """Free coordinates of a value of the site, (P,)."""
@@ -201,8 +206,15 @@ class Coordinates:
     parts: tuple[_SitePart, ...]
 
     @classmethod
-    def of(cls, program: Program, params: Params) -> Coordinates:
+    def of(
+        cls, program: Program, params: Params, unseen: Mapping[str, Tensor] | None = None
+    ) -> Coordinates:
         """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
+
+        Args:
+            program: on the data; params: the estimate.
+            unseen: by site, bool of its shape: entries of probability vectors that the data never
+                show, which a prior alone keeps off zero; they are held.
 
         Raises:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
@@ -235,17 +247,19 @@ class Coordinates:
                 else (math.prod(value.shape[value.dim() - base.event_dim :]),)
             )
             reference = torch.zeros(0, 1, dtype=torch.long)
+            own = (unseen or {}).get(name)
             if scale == "simplex":
-                reference = _references(value.reshape(-1, sum(sums)), sums)
+                shown = value if own is None else value.masked_fill(own, 0.0)
+                reference = _references(shown.reshape(-1, sum(sums)), sums)
                 free = (
-                    (value >= SMALL)
+                    (shown >= SMALL)
                     .reshape(-1, sum(sums))
                     .scatter(-1, reference, False)
                     .reshape(value.shape)
                 )
             elif scale in MATRICES:
                 free = free.tril(-1 if scale == "correlation" else 0)
-            parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed))
+            parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed, own))
         return cls(params, tuple(parts))
 
     @property
@@ -261,7 +275,8 @@ class Coordinates:
             value = self.center[part.name]
             judged = part.free
             if part.scale == "simplex":
-                edge = judged = (value < SMALL) & (True if part.allowed is None else part.allowed)
+                edge = judged = part.as_good_as_zero(value)
+                edge = edge if part.allowed is None else edge & part.allowed
             elif part.scale == "logit":
                 edge = (value < SMALL) | (value > 1 - SMALL)
             elif part.scale == "log":
@@ -344,7 +359,9 @@ class Coordinates:
                 ).sum(-1)
                 continue
             log = value.log() + (torch.log1p(-value) if part.scale == "logit" else 0.0)
-            kept = self.center[part.name] >= SMALL if part.scale == "simplex" else part.free
+            kept = part.free
+            if part.scale == "simplex":
+                kept = ~part.as_good_as_zero(self.center[part.name])
             total = total.to(log) + torch.where(kept, log, 0.0).reshape(len(log), -1).sum(-1)
         return total
 
@@ -376,7 +393,7 @@ class Coordinates:
                 )
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
-                    error = error.masked_fill(value < SMALL, torch.nan)
+                    error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
                 elif part.scale != "cholesky":  # what holds a factor's other entries
                     error = error.masked_fill(error == 0, torch.nan)
                 out[part.name] = error

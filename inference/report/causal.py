@@ -29,6 +29,7 @@ from ppl_models.parts.repr import counted
 MOST_DOUBTS, FEW_DOUBTS, MOST_PAIRS = 8, 3, 24  # that a page lists, and its verdict
 # probability of being joined, below which a pair that the graph does not join is not listed
 LEAST_SHOWN = 0.25
+SAME_BIC = 0.05  # as shown, to one digit
 RARE = 0.2  # probability of the most probable graph, below which no single graph is to be read
 
 
@@ -47,7 +48,11 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
         if not causal.open_arrows[i, j] and not causal.open_edges[i, j]
     ]
     joined = f"{edges} pair{' of attributes is' if edges == 1 else 's of attributes are'} joined"
-    doubt = f", {doubtful} of them with some doubt" if doubtful else ", none of them in doubt"
+    doubt = (
+        f", {doubtful} of them with some doubt"
+        if doubtful
+        else (", and that is not in doubt" if edges == 1 else ", none of them in doubt")
+    )
     words = [f"{joined} directly{doubt}{f'; {missing} more may be' if missing else ''}."]
     if causal.probabilities is not None:
         rivals = say("causal.rivals") if causal.probability < RARE else ""
@@ -77,6 +82,12 @@ def _preferred(report: AttributeReport) -> list[str]:
     return [say("causal.preferred", graph=shown, less=less)]
 
 
+def _explains(report: AttributeReport) -> str:
+    """Whether some graph does better than a free table (yes), as well (same), or none does (no)."""
+    best = min((own.bic for own in report.on_rows.ranked if own.graph is not None), default=1.0)
+    return "yes" if best < -SAME_BIC else "same" if best < SAME_BIC else "no"
+
+
 def causal_verdict(report: AttributeReport) -> Verdict:
     """Return what is joined, how sure that is, and whether the graph explains the answers."""
     causal = report.causal
@@ -88,13 +99,13 @@ def causal_verdict(report: AttributeReport) -> Verdict:
         causal.doubts or causal.ties or causal.nearly_unfaithful
     )
     kind, words = "open" if is_open else "firm", " ".join(rest) or _not_firm(causal.doubts)
-    fails = report.on_rows.best.graph is None
+    kind_of_gain = _explains(report)
     held = say("causal.held") if causal.edges else ""
     return verdict_of(
         [
             asked,
             finding(f"causal.sure.{kind}", words=words),
-            finding(f"causal.explains.{'no' if fails else 'yes'}") if causal.edges else None,
+            finding(f"causal.explains.{kind_of_gain}") if causal.edges else None,
             finding("causal.unseen.all", granted=say("causal.granted"), step=held),
         ],
         nothing=say("causal.next"),
@@ -150,7 +161,7 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
     yield Table(
         ("graph", "BIC against no graph", "probabilities", "log-likelihood against no graph"), lines
     )
-    if report.on_rows.best.graph is None:
+    if _explains(report) == "no":
         yield Paragraph(say("causal.none_explains"))
 
 

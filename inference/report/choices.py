@@ -32,7 +32,10 @@ MOST_MISSED = 0.1  # share of replicates
 
 @answer_of.register
 def _(record: Selection) -> Answer:
-    title, table = f"How many? {record.chosen}", ("Numbers", record.table)
+    frame = record.table
+    if "ebic" in frame and "bic" in frame and (frame["ebic"] == frame["bic"]).all():
+        frame = frame.drop(columns="ebic")  # models without a graph to count
+    title, table = f"How many? {record.chosen}", ("Numbers", frame)
     if record.answer is not None:
         own = answer_of(record.answer)
         return Answer(title, own.verdict, more=own.more, tables={table[0]: (table[1], "")})

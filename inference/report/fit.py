@@ -10,7 +10,6 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from inference.fitting.repr import (
     rows_in_words,
 )
 from inference.fitting.result import Fit
+from inference.inspection.signatures import match_signatures
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
 from inference.programs.data import checked
@@ -54,8 +54,10 @@ from inference.report.sections import (
     middle,
     predictive,
     settings,
+    text_of,
+    warned,
 )
-from inference.report.verdicts import distance_in_words, verdict
+from inference.report.verdicts import distance_in_words, verdict, why_undecided
 from inference.report.words import finding, say, verdict_of
 from ppl_models.parts.repr import counted, shown_settings
 
@@ -94,7 +96,8 @@ def write_report(
         The file written.
 
     Raises:
-        ValueError: if ``data`` does not fit the model, or ``image_shape`` does not hold the items.
+        ValueError: if ``data`` does not fit the model, ``image_shape`` does not hold the items, or
+            ``reference`` has other rows than the columns, or the fit no signatures.
     """
     blocks = data if isinstance(data, RowBlocks) else None
     data = data if blocks is None else sample_of(fit, blocks)
@@ -109,6 +112,8 @@ def write_report(
         check_image_shape(
             image_shape, len(fit.item_names) - fit.structure.num_given, "write_report"
         )
+    if reference is not None:
+        match_signatures(fit, reference)  # refused here, before any work
     subject = Subject(
         fit,
         data,
@@ -149,9 +154,12 @@ def _answer(subject: Subject) -> Answer:
     if subject.choice is not None:
         own = answer_of(subject.choice)
         first = own.verdict.findings[1]  # how sure the number is
-        findings.append(Finding(first.mark, say("fit.chosen"), own.verdict.answer, first.step))
-        shown = [replace(part, title=f"How many? {part.title}") for part in own.sections[1:]]
-        sections[2:2] = [part for part in shown if part.parts]
+        is_doubted = any(own.mark in ("care", "bad") for own in findings)
+        doubt = f" {say('fit.chosen_doubt')}" if is_doubted else ""
+        words = own.verdict.answer + doubt
+        findings.append(Finding(first.mark, say("fit.chosen"), words, first.step))
+        parts = [part for section in own.sections[1:] for part in section.parts]
+        sections.insert(2, Section("size", "How many?", parts))
     if fit.warnings and found.mark == "good":
         findings.append(finding("fit.warned.all", num=counted(len(fit.warnings), "warning")))
     answer = verdict_of(findings, *found.steps, answer=found.answer, about=found.about)
@@ -196,7 +204,11 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             f"objective: {fit.objective_name}",
             number(fit.objective, digits),
-            ("at the mean of the draws" if is_sampled else "what the engine maximised"),
+            "at the mean of the draws"
+            if is_sampled
+            else "what the best start was chosen by"
+            if "held-out" in fit.objective_name
+            else "what the engine maximised",
         ],
         [f"{row}s", f"{fit.num_rows:,}", ""],
         [
@@ -204,7 +216,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             "yes" if fit.converged else "no",
             "" if fit.converged else say(f"fit.{'nearly' if near_optimum else 'not'}_final"),
         ],
-        *_left(fit),
+        *_left(subject),
         [
             "iterations",
             f"{fit.num_iterations:,}",
@@ -229,8 +241,8 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             )
         )
         converged = int(np.asarray(fit.restarts.converged).sum())
-        rows.append([f"{len(ends)} starts, {fit.objective_name}", spread, ""])
-        rows.append(["starts that converged", f"{converged} of {len(ends)}", ""])
+        rows.append([f"{len(ends)} starts run to the end, {fit.objective_name}", spread, ""])
+        rows.append(["of these, converged", f"{converged} of {len(ends)}", ""])
         if not words and not fit.objective_name.endswith(
             "per row"
         ):  # the words leave out starts that end in no proper optimum
@@ -238,7 +250,9 @@ def _numbers(subject: Subject) -> Iterator[Part]:
                 [
                     "starts within 1 nat of the best",
                     f"{near} of {len(ends)}",
-                    "they found the same optimum, or one as good",
+                    "they found the same optimum, or one as good"
+                    if near > 1
+                    else "the best one alone",
                 ]
             )
     yield Table((), rows)
@@ -249,7 +263,9 @@ def _numbers(subject: Subject) -> Iterator[Part]:
 def _price(subject: Subject) -> Iterator[list[str]]:
     """Free parameters, how many of these the rows tell, and BIC."""
     fit, local = subject.fit, subject.once(locally)
-    yield ["free parameters", f"{fit.num_parameters:,}", "numbers that were estimated"]
+    is_part = local is not None and local.num_judged > fit.num_parameters
+    of = say("fit.counted_rest") if is_part else "numbers that were estimated"
+    yield ["free parameters", f"{fit.num_parameters:,}", of]
     bic = "weighs likelihood against free parameters, among fits to the same data"
     rank = None if local is None or fit.bic_price is not None else local.rank
     if (
@@ -281,7 +297,14 @@ def _price(subject: Subject) -> Iterator[list[str]]:
     yield ["BIC (smaller is better)", number(fit.bic), bic]
 
 
-def _left(fit: Fit) -> list[list[str]]:
+def _left(subject: Subject) -> list[list[str]]:
+    """What more iterations would gain: by curvature where that is known, else by the last steps."""
+    fit = subject.fit
+    if distance_in_words(subject)[0]:
+        rest = subject.estimates.to_optimum
+        gain = 0.0 if rest is None else float(rest.objective)
+        words = "less than 0.001" if gain < 1e-3 else f"about {gain:.2g}"
+        return [["left to gain by more iterations", words, "nats, by gradient and curvature"]]
     if fit.restarts.objective_left is None:
         return []
     left = float(fit.restarts.objective_left[fit.restarts.best])
@@ -306,7 +329,7 @@ def _given(fit: Fit) -> str:
 
 def _warnings(subject: Subject) -> list[Part]:
     fit = subject.fit
-    texts = [with_names(fit, text, subject.names) for text in fit.warnings]
+    texts = warned(fit.structure, subject)
     if not fit.converged and not any("converge" in text for text in texts):
         texts.append("The fit did not converge.")
     return [Warned(texts)] if texts else []
@@ -324,13 +347,9 @@ def _convergence(fit: Fit) -> Iterator[Part]:
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
     if found is None and local is None:
-        yield Note(say("fit.undecided"))
+        yield Note(say("fit.undecided", reason=why_undecided(subject)))
         return
     if found is not None:
-        yield Verbatim(
-            with_names(
-                subject.fit, found if isinstance(found, str) else found.text(), subject.names
-            )
-        )
+        yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
     if local is not None:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))

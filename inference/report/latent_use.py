@@ -178,6 +178,8 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         unit: what is classified, "row" or "step".
     """
     share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
+    if found.is_enough:
+        return say("latents.enough_accuracy", share=share, note=found.note)
     if found.note:
         return say("latents.uncorrected_accuracy", share=share, unit=unit, note=found.note)
     words = say(
@@ -200,13 +202,13 @@ def latents(subject: Subject) -> Iterator[Part]:
     if uses:
         sampled = subject.num_sampled
         yield Paragraph(
-            f"Over the {rows_in_words(fit)} given."
+            f"Of {rows_in_words(fit)}."
             if sampled is None
-            else f"Over {sampled:,} of the {rows_in_words(fit)}."
+            else f"Of {sampled:,} out of {rows_in_words(fit)}."
         )
     head = (
-        "site",
         "latent",
+        "entry",
         "share of rows on",
         "mean posterior entropy (bits)",
         "share of rows unsure (0.1 to 0.9)",
@@ -217,7 +219,7 @@ def latents(subject: Subject) -> Iterator[Part]:
         yield Note(say("latents.entropy_note"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
-        head = ("site", "value", "share", "most probable in", "mean probability where it is")
+        head = ("latent", "value", "share", "most probable in", "mean probability where it is")
         yield from cut(Table(head, values), MOST_LINES)
         yield Note(say("latents.certainty_note"))
     yield from _of_parameters(subject)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 DPI = 110
+LEAST = 1e-99  # numbers below are shown as zero
 # marks that turn the direction of writing, other control characters, and halves of characters:
 # invisible, and able to show a text as another
 INVISIBLE = re.compile(
@@ -75,10 +76,24 @@ def picture(draw: Callable[[], Axes | Figure], alt: str) -> Picture | Note:
         return Note(f"Not drawn: {alt}. {reason}.")
     figure = drawn if hasattr(drawn, "savefig") else drawn.figure
     buffer = io.BytesIO()
+    _canvas()(figure)
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return Picture(
         alt, base64.b64encode(buffer.getvalue()).decode("ascii"), round(figure.get_figwidth() * DPI)
     )
+
+
+@functools.cache
+def _canvas() -> type:
+    """Canvas that saves a figure by drawing it once; matplotlib's own draws and lays out twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    class OncePainted(FigureCanvasAgg):
+        def print_figure(self, *args: Any, **settings: Any) -> None:
+            self.figure.set_dpi(settings["dpi"])
+            self.print_png(args[0], metadata=settings.get("metadata"))
+
+    return OncePainted
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -104,6 +119,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float):
+        value = 0.0 if abs(value) < LEAST else value
         return (
             f"{value:,.0f}"
             if value.is_integer()

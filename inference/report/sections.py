@@ -125,7 +125,7 @@ class Subject:
         """The table of estimates, worked out once, from all rows of the fit or none."""
         is_part = self.num_sampled is not None and self.blocks is None
         data = None if is_part else self.data if self.blocks is None else self.blocks
-        found = estimates_of(self.fit, data, names=self.names)
+        found = estimates_of(self.fit, data, names=self.names, named=True)
         note = NEEDS_ALL if is_part and found.note else found.note
         return replace(found, note=with_names(self.fit, note, self.names))
 
@@ -275,6 +275,17 @@ def identified(structure: Structure, subject: Subject) -> str | HasText | None:
 
 
 @functools.singledispatch
+def warned(structure: Structure, subject: Subject) -> list[str]:
+    """Warnings of the fit, with names in place of numbers."""
+    return [with_names(subject.fit, text, subject.names) for text in subject.fit.warnings]
+
+
+def text_of(found: str | HasText) -> str:
+    """A report in words."""
+    return found if isinstance(found, str) else found.text()
+
+
+@functools.singledispatch
 def explained(structure: Structure, subject: Subject) -> Iterable[Part]:
     """Glossary of the conditions named in the section on identifiability."""
     return ()
@@ -322,7 +333,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else f"Without intervals: {found.note}."
     )
-    if found.source and any(np.isnan(row.low) for row in found.rows):
+    if found.source and any(np.isnan(row.low) and row.value != 0 for row in found.rows):
         yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
@@ -339,7 +350,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     rows = []
     for site in found.sites:
         every = found.of(site)
-        is_held = [e.value == 0 and bool(found.source) and bool(np.isnan(e.low)) for e in every]
+        is_held = [e.value == 0 and bool(np.isnan(e.low)) for e in every]
         entries = [entry for entry, held in zip(every, is_held, strict=True) if not held]
         shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
         numbers = np.array(shown).reshape(-1, 4)
@@ -350,9 +361,11 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         ]
         if len(entries) > MOST_ENTRIES:
             values = np.array([entry.value for entry in entries])
-            size = shape_text(subject.fit.params[site].shape)
-            many, ends = f"{len(entries) - MOST_ENTRIES:,}", (values.min(), values.max())
-            rest = f"... and {many} more of {site} ({size}), from {ends[0]:.4g} to {ends[1]:.4g}"
+            many, ends = (
+                f"{len(entries) - MOST_ENTRIES:,}",
+                few_digits(np.array([values.min(), values.max()])),
+            )
+            rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
         if len(entries) < len(every):
             rest = say("fit.zeros", many=len(every) - len(entries), site=site)

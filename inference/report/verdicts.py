@@ -12,6 +12,7 @@ import numpy as np
 from inference.base.structure import Structure
 from inference.fitting.columns import with_names
 from inference.fitting.repr import rows_in_words
+from inference.identifiability.of_fit import ROWS_EACH
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
 from inference.report.latent_use import LatentUse, certainty, classified_in_words, latent_use
@@ -61,8 +62,12 @@ def on_convergence(subject: Subject) -> Finding:
     rest, near = distance_in_words(subject)
     word = f"{rest} " if rest else ""
     values: dict[str, Any] = {"words": restarts.text(), "rest": rest, "word": word}
+    values["iterations"] = counted(fit.num_iterations, "iteration")
+    if not word and not values["words"]:
+        of = "the best of several starts" if len(restarts.objective) > 1 else "one start"
+        values["word"] = say("fit.one_run", iterations=values["iterations"], of=of)
     if not fit.converged:
-        kind, values["num_iterations"] = "nearly" if near else "stopped", fit.num_iterations
+        kind = "nearly" if near else "stopped"
         return finding(f"fit.convergence.{kind}", longer=longer, **values)
     if restarts.faults:
         return finding("fit.convergence.degenerate", **values)
@@ -110,6 +115,17 @@ def record_of(subject: Subject) -> dict[str, Any]:
     return found.to_dict() if isinstance(found, HasRecord) else {}
 
 
+def why_undecided(subject: Subject) -> str:
+    """Reason why nothing is said of what the data determine, in words."""
+    fit = subject.fit
+    if subject.data is None:
+        return say("fit.no_rows")
+    if fit.structure.local_sites:
+        return say("fit.of_rows", sites=listed(list(fit.structure.local_sites)))
+    is_few = (fit.num_observations or fit.num_rows) < ROWS_EACH * fit.num_parameters
+    return say("fit.few_rows" if is_few else "fit.not_looked_at")
+
+
 def on_determination(subject: Subject) -> Finding:
     """Return whether the data determine the parameters, by theorems, rank or errors."""
     record, local, held = record_of(subject), subject.once(locally), ""
@@ -129,7 +145,7 @@ def on_determination(subject: Subject) -> Finding:
             return finding("fit.determination.standard_errors", held=held)
         if subject.fit.draws is not None:
             return finding("fit.determination.draws")
-        return finding("fit.determination.unknown")
+        return finding("fit.determination.unknown", reason=why_undecided(subject))
     if not record["is_full_rank"] and "why" in record:
         return finding("fit.determination.refused", record=record["why"], record_2=record["remedy"])
     if not record["is_full_rank"]:
@@ -206,7 +222,7 @@ def _on_bits(use: LatentUse) -> tuple[str, str]:
     words = [say("fit.latent_shares", site=use.site, on=on, unit=use.unit, mean=mean)]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
-    words += [f"In most of them that is open for {listed(vague)}."] if vague else []
+    words += [f"Undecided in most {use.unit}s: {listed(vague)}."] if vague else []
     step = f"Do not report single {use.unit}s on {listed(vague)}." if vague else ""
     return " ".join(words), say("fit.fewer_latents") if idle or twins else step
 

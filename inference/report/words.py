@@ -55,7 +55,7 @@ def verdict_of(
         about: what is judged.
     """
     findings = tuple(found for found in asked if found is not None)
-    steps = tuple(dict.fromkeys(found.step for found in findings if found.step)) + always
+    steps = tuple(dict.fromkeys([*(found.step for found in findings if found.step), *always]))
     return Verdict(findings, steps or tuple(filter(None, (nothing,))), answer, about)
 
 

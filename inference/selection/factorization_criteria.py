@@ -89,7 +89,7 @@ def _bic_cells(result: Fit) -> float:
 
 
 CRITERIA: dict[str, Callable[[Fit], float]] = {
-    "BIC (thesis)": bic_thesis,
+    "BIC, K parameters": bic_thesis,
     "BIC, log N": lambda result: result.bic,
     "BIC, log NJ": _bic_cells,  # the other defensible sample size
     "AIC": aic,

@@ -120,6 +120,7 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
         cells, _ = as_sparse_counts(frame, frame.shape[1])
         return Bernoulli() if bool((cells.values <= 1).all()) else Poisson()
     table, holds_codes = _as_columns(frame)
+    refuse_lying(table)
     doubts: dict[str, list[str]] = {}
     family = read_items(table, responses or {}, doubts, holds_codes)
     for words, names in doubts.items():
@@ -315,6 +316,27 @@ def _ordered(column: pd.Series, held: set[str], orders: Sequence[Sequence[str]])
         f"--order: column {column.name!r} holds {listed(sorted(held))}, whose order is not known:"
         " give them from the lowest to the highest, as in --order never,rarely,often,always"
     )
+
+
+def refuse_lying(frame: pd.DataFrame, remedy: str = "transpose it, data.T") -> None:
+    """Refuse a table whose rows are columns: each row of one kind, each column of several.
+
+    Texts and numbers in every column, and none of them together in any row, is what a table of
+    unlike columns looks like that lies on its side, and nothing else.
+    """
+    import pandas as pd
+
+    if frame.shape[1] < 2 or not all(holds_texts(column) for _, column in frame.items()):
+        return
+    numbers = frame.apply(pd.to_numeric, errors="coerce").notna()
+    known = frame.notna()
+    texts = known & ~numbers
+    if (numbers.any() & texts.any()).all() and not (numbers.any(axis=1) & texts.any(axis=1)).any():
+        row = str(frame.index[numbers.any(axis=1).to_numpy().argmax()])
+        raise ValueError(
+            f"every column holds numbers and texts, such as {str(frame.columns[0])!r}, and every"
+            f" row one of the two, such as {row!r}: the table lies on its side; {remedy}"
+        )
 
 
 def counting_columns(frame: pd.DataFrame) -> list[str]:

@@ -66,6 +66,13 @@ def test_select_mixture_writes_the_page(tmp_path):
     )
     assert both.exit_code == 2
     assert "give one of them" in both.output
+    bare = tmp_path / "bare"
+    asked[4:] = ["1:2", "--restarts", "1", "--out", str(bare), "--no-report"]
+    done = CliRunner().invoke(app, [*asked, "--no-progress"])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in bare.iterdir()} >= {"distributions.csv", "selection.json", "fit"}
+    assert not {path.suffix for path in bare.iterdir()} & {".html", ".png"}
+    assert "report.html" not in done.output
 
 
 def test_the_plain_call_looks_at_the_columns(tmp_path):

@@ -58,9 +58,9 @@ def test_entries_by_number_get_their_names_in_a_text() -> None:
     one = fit(Mixture(1, num_items=2), data, EM())
     assert (
         with_names(one, "predictors[0,1], other[0], weights[7] and weights[0]")
-        == "predictors[0, y], other[0], weights[7] and weights[0]"
+        == "mean[0, y], other[0], weights[7] and weights[0]"
     )
-    assert with_names(one, "predictors[0,1]", {"component": ["all"]}) == "predictors[all, y]"
+    assert with_names(one, "predictors[0,1]", {"component": ["all"]}) == "mean[all, y]"
 
 
 def test_three_dims_and_none() -> None:

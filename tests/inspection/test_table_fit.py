@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -47,6 +49,38 @@ def test_both_statistics_by_a_sum_over_all_patterns(rows, is_blocks) -> None:
     assert found.p_value == pytest.approx(math.exp(-found.g2 / 2))  # of 2 degrees of freedom
 
 
+@pytest.mark.filterwarnings("ignore:estimates on the bound")
+def test_carcinoma_as_published() -> None:
+    """The plain call reaches every figure that poLCA prints of three classes, to its digits, up to
+    log-odds that here end at a bound where there they run to infinity (0.001 of a statistic).
+    """
+    file = Path(__file__).parents[1] / "references" / "carcinoma.json"
+    published = json.loads(file.read_text(encoding="utf-8"))
+    counts = published["patterns"]
+    rows = pd.DataFrame(
+        [[int(bit) for bit in pattern] for pattern in counts for _ in range(counts[pattern])],
+        columns=list("ABCDEFG"),
+    )
+    fits = {size: fit(Mixture(int(size)), rows, seed=0) for size in published["log_likelihood"]}
+    for size, value in published["log_likelihood"].items():
+        assert fits[size].log_likelihood == pytest.approx(value, abs=5e-4)
+    for size, value in published["aic"].items():
+        assert fits[size].aic == pytest.approx(value, abs=0.05)
+        assert fits[size].bic == pytest.approx(published["bic"][size], abs=0.05)
+    three = fits["3"]
+    found = table_fit(three, rows)
+    assert three.bic == pytest.approx(published["bic"]["3"], abs=1e-3)
+    assert three.num_parameters == published["num_parameters"]["3"]
+    assert found.g2 == pytest.approx(published["g2"]["3"], abs=1e-3)
+    assert found.x2 == pytest.approx(published["x2"]["3"], abs=1e-3)
+    assert (found.num_seen, found.degrees) == (20, 104)  # cells of the table, not rows
+    weights, chances = three.params["weights"].numpy(), three.params["predictors"].sigmoid()
+    assert weights == pytest.approx(published["shares"], abs=1e-4)
+    assert chances.numpy() == pytest.approx(np.array(published["chance_of_yes"]), abs=2e-4)
+    shares = np.bincount(three.predict(rows)) / len(rows)
+    assert shares == pytest.approx(published["shares_of_assigned"], abs=5e-5)
+
+
 def test_few_rows_have_no_p_value(rows) -> None:
     result = fit(Mixture(2, Categorical(LEVELS), 3), rows[:30], EM(), num_restarts=2)
     assert math.isnan(table_fit(result, rows[:30]).p_value)
@@ -63,7 +97,7 @@ def test_what_has_no_table_is_refused(rows) -> None:
         table_fit(normal, rows)
 
 
-def test_signatures_are_matched_by_name_of_the_column() -> None:
+def test_signatures_are_matched_by_name_of_the_column(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     true = rng.dirichlet(np.full(6, 0.5), 2)
     names = [f"type {j}" for j in range(6)]
@@ -90,3 +124,7 @@ def test_signatures_are_matched_by_name_of_the_column() -> None:
         match_signatures(result, reference.drop(index="type 5"))
     with pytest.raises(ValueError, match="finite entries of at least 0"):
         match_signatures(result, reference - 1)
+    page = result.report(tmp_path / "page.html", data, reference=reference).read_text()
+    assert "The signatures of the reference set that are most like" in page
+    with pytest.raises(ValueError, match="reference: one row for each of the 6 columns"):
+        result.report(tmp_path / "page.html", data, reference=reference.drop(index="type 5"))

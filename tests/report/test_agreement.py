@@ -5,6 +5,7 @@ fits that something is wrong with.
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -77,8 +78,28 @@ DENIALS = (
     ("The answers contradict no row of it", " rows of it: "),
     ("No two attributes are joined", "joined directly"),
     ("are kept for a while", "only a mixture of ways to act"),
+    ("kept for a while.", "They alternate"),
     ("No pair of columns", "correlate inside the groups:"),
+    ("the residuals contradict the model", "No misfit found"),
+    ("is not looked at here", "No misfit found"),
+    ("latents summed out", "cannot be summed out"),
+    ("Not decided: ", "Are the factors determined?"),
+    ("Not decided: ", "Are the signatures determined?"),
+    ("leave next to nothing to take off", "That is too many where"),
+    ("The answers clearly contradict no row of it", "It was found in this fit"),
+    ("the classes do not overlap", "group 0"),
 )
+# what no sentence of a page may look like
+SLIPS = {
+    "a tuple or a list of the code": r"\('\w+',|\['\w+'",
+    "the name of a function before what it says": r"(computed|decided|drawn): [a-z]+_[a-z_]+: ",
+    "a number that is no number": r"\bnan\b|\binf\b",
+    "a number below all that is said": r"\de-\d{3}",
+    "one of many": r"(?<![\d.,])1 (rows|items|latents|groups|components|attributes|columns) ",
+    "two words for one place": r"\S  \S",
+    "a choice of nothing": r": try or |; try or |, or \.",
+}
+BARE = ("Yes.", "No.", "Nearly.", "Yes. ", "")  # answers that say nothing
 
 
 def words_of(part: Any) -> list[str]:
@@ -105,6 +126,14 @@ def assert_one_voice(subject: Subject) -> None:
         assert not (one in everything and other in everything), (one, other)
     assert with_names(fit_, everything, subject.names) == everything  # no numbers for names
     assert not (fit_.warnings and page.verdict.mark == "good")
+    for name, slip in SLIPS.items():
+        found = re.search(slip, everything)
+        assert found is None, (name, everything[max(0, found.start() - 80) : found.end() + 40])
+    assert not [own.question for own in page.verdict.findings if own.answer in BARE]
+    assert len(set(page.verdict.steps)) == len(page.verdict.steps), page.verdict.steps
+    titles = [section.title for section in page.sections if section.parts]
+    assert len(set(titles)) == len(titles), titles
+    assert_intervals(page)
     if subject.choice is not None:
         assert not any(step.startswith("Ask whether") for step in page.verdict.steps)
     if isinstance(fit_.structure, AttributeStructure):
@@ -123,6 +152,16 @@ def assert_one_voice(subject: Subject) -> None:
                 own.answer for own in page.verdict.findings if "items work" in own.question
             )
             assert all(own.item in items for own in fallen) or not items
+
+
+def assert_intervals(page: Any) -> None:
+    """Entries are said to have no interval only where one is shown without."""
+    for section in page.sections:
+        if section.title == "Estimates":
+            table = next(part for part in section.parts if isinstance(part, Table))
+            bare = [row for row in table.rows if row[1] and not row[-1]]
+            said = any("Entries without an interval" in text for text in texts(section.parts))
+            assert not said or bare or any("more of" in row[0] for row in table.rows)
 
 
 def texts(parts: Any) -> list[str]:

@@ -187,7 +187,7 @@ def test_latents_are_summarised(page: Page) -> None:
         for k, on in enumerate(values.numpy().T):
             entropy = -(on * np.log2(on) + (1 - on) * np.log2(1 - on)).mean()
             assert f"{site}{k}{on.mean():.3f}{entropy:.3f}" in text.replace("\n", "")
-    assert "Over the 60 rows given" in text
+    assert "Of 60 rows." in text
 
 
 def test_identifiability_is_worked_out_unless_given(page: Page, tmp_path: Path) -> None:

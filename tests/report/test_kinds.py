@@ -190,7 +190,7 @@ def test_a_page_says_what_the_model_is_and_nothing_it_is_not(name: str, tmp_path
             key,
             re.search(NEGATIVE, text, re.IGNORECASE),
         )
-    for site in result.params:
+    for site in estimates_of(result, named=True).sites:
         assert site in found["estimates"]
     assert found["predictive"].count("<img") >= 1
     assert found["estimates"].count("<img") == ("Without intervals" not in found["estimates"])
@@ -482,7 +482,7 @@ def test_every_parameter_of_a_component_is_explained(component: Any, is_chain: b
     [
         (500, "good", "Yes.", "no estimate is more than"),
         (12, "care", "Nearly. It stopped after 12 iterations.", "no estimate is more than"),
-        (6, "bad", "No, it stopped after 6 iterations.", "nats higher, and predictors"),
+        (6, "bad", "No, it stopped after 6 iterations.", "nats higher, and mean"),
     ],
 )
 def test_the_page_says_how_far_the_optimum_is(

@@ -91,7 +91,7 @@ def test_the_page_says_it_first_and_in_words(fitted, tmp_path):
         "600 rows of 3 columns, as 2 groups (components) that hold 7",
         "100 % of the rows are expected to be classified correctly",
         "a (9",
-        "c says next to nothing of the groups",
+        "c says next to nothing about the groups",
         "no two columns clearly correlate",
         "right number of groups",
         "profiles of the groups",

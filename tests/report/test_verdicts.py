@@ -14,6 +14,7 @@ from inference import EM, Fit, fit
 from inference.identifiability import identifiability_of
 from inference.inspection.classification import ClassAccuracy
 from inference.report.kinds.hidden_markov import Residuals
+from inference.report.kinds.options import _on_length
 from inference.report.latent_use import LatentUse, certainty, latent_use
 from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject, determined
@@ -101,7 +102,7 @@ def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
     for words in (
         "Nearly always on and off together: a[0] and a[1].",
         "On in almost none or almost all of them: a[2].",
-        "open for a[3]",
+        "Undecided in most rows: a[3]",
         "Fit fewer latents",
     ):
         assert words in found.answer + found.step, words
@@ -110,6 +111,16 @@ def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
     )
     assert kept is not None
     assert (kept.mark, kept.step) == ("good", "")
+
+
+def test_options_that_alternate_are_said_to(classes: Fit) -> None:
+    for period, words in ((1, "They alternate"), (5, "kept for 5 steps")):
+        first = (np.arange(200) // period) % 2
+        use = LatentUse("options", ("0", "1"), True, np.stack([1.0 - first, first], 1), "step")
+        found = _on_length(subject_of(classes, ANSWERS, uses=[use]))
+        assert found is not None
+        assert (found.mark, words in found.answer) == ("care" if period == 1 else "good", True)
+        assert ("They alternate" in found.answer) == (period == 1)
 
 
 def test_values_that_are_nowhere_the_most_probable_are_named(classes: Fit) -> None:

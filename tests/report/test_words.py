@@ -13,7 +13,7 @@ from inference.report.words import _catalogue, finding, percent, say
 FOLDER = Path(inference.report.__file__).parent
 SENTENCES = ("say", "finding")
 LOOKED_UP = re.compile(
-    r"(headings|criteria|conditions|columns\.|[\w.]+\.(tables|rivals|parts|meanings))"
+    r"(headings|criteria|conditions|columns\.|[\w.]+\.(tables|rivals|parts|meanings|scales))"
 )
 
 

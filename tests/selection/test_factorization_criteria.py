@@ -24,7 +24,7 @@ def test_rivals_in_one_table(grid):
     result = acdc(fits, x)
     table = compare_criteria(fits, x, result)
     assert list(table.index) == [
-        "BIC (thesis)",
+        "BIC, K parameters",
         "BIC, log N",
         "BIC, log NJ",
         "AIC",

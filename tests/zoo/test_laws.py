@@ -51,11 +51,18 @@ from inference import EM, Fit, fit
 from inference.alignment import align
 from inference.base.progress import NoProgress
 from inference.base.steps import GenericSteps, Steps, summed_statistics
-from inference.base.structure import Capability, Problem, Structure
+from inference.base.structure import (
+    Capability,
+    Problem,
+    Structure,
+    latent_posteriors,
+    marginal_rows,
+)
 from inference.fitting import export
 from inference.fitting.problem import problem_of
 from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps
+from inference.structures.mixture.structure import MixtureStructure
 from inference.structures.registry import structure_of
 from ppl_models import Ridge
 from ppl_models.descriptions.layers import RootLayer
@@ -202,7 +209,10 @@ def test_latent_marginals_means_and_modes_equal_brute_force(row: Row) -> None:
         program.latent_means(params),
         program.latent_modes(params),
     )
-    values = program.latent_values(params)
+    values, structure = program.latent_values(params), structure_of(row.model)
+    closed = latent_posteriors(structure, program, params)
+    if isinstance(structure, MixtureStructure):
+        close(marginal_rows(structure, program, params), program.log_marginal_rows(params))
     assert set(marginals) == set(by_hand.values)
     for name, value in by_hand.values.items():
         close(values[name], value)
@@ -210,6 +220,8 @@ def test_latent_marginals_means_and_modes_equal_brute_force(row: Row) -> None:
         close(marginals[name], expected)
         close(marginals[name].sum(-1), torch.ones(NUM_ROWS, dtype=F64))
         close(means[name], expected @ value if value.dim() > 1 else expected)
+        if isinstance(structure, MixtureStructure):
+            close(closed[name], means[name])
         close(modes[name], value[expected.argmax(-1)])
 
 

@@ -51,7 +51,7 @@ def replicate(data: str, what: str, seed: int) -> dict[str, Any]:
     return {
         "apart": abs(result.chosen - true),
         "chosen": result.chosen,
-        "bic": int(rivals["BIC (thesis)"]),
+        "bic": int(rivals["BIC, K parameters"]),
         "parallel analysis": int(rivals["parallel analysis"]),
     }
 
@@ -92,7 +92,7 @@ def materials(
         return found
     rivals = compare_criteria(fits, pixels, result)["chosen"]
     return found | {
-        "bic": int(rivals["BIC (thesis)"]),
+        "bic": int(rivals["BIC, K parameters"]),
         "parallel_analysis": int(rivals["parallel analysis"]),
     }
 

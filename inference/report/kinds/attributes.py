@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ from inference.report.sections import (
     without_rows,
 )
 from inference.report.verdicts import beside_rows, on_convergence, record_of, verdict
-from inference.report.words import entry, finding, say, verdict_of
+from inference.report.words import entry, finding, percent, say, verdict_of
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.structure import LayeredStructure
@@ -92,7 +92,8 @@ def layer_of(subject: Subject) -> GeneralizedLinearLayer:
 def attributes_of(subject: Subject) -> list[str]:
     """Return the names of the attributes."""
     size = layer_of(subject).num_parents
-    return list(map(str, labels_of(subject.fit, "attribute", size, subject.names)))
+    labels = labels_of(subject.fit, "attribute", size, subject.names)
+    return [f"attribute {label}" if isinstance(label, int) else str(label) for label in labels]
 
 
 def items_of(subject: Subject) -> list[str]:
@@ -318,7 +319,8 @@ def _on_fit(subject: Subject) -> Finding:
         mark = "care" if pairs.dependent else "good"
         return finding("attributes.fit.pairs", mark=mark, words=more.strip(), step=step)
     low, high = found.rmsea2_interval
-    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f}), SRMSR {found.srmsr:.3f}"
+    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f})"
+    numbers += f", SRMSR {found.srmsr:.3f}" if np.isfinite(found.srmsr) else ""
     numbers += f", M2 p = {found.p_value:.2g}"
     if _is_well(found, GOOD_RMSEA):
         return finding("attributes.fit.good", numbers=numbers, more=more)
@@ -330,7 +332,8 @@ def _on_pairs(pairs: LocalDependence) -> str:
     if not pairs.dependent:
         return "No pair of items is associated beyond what the attributes explain."
     (one, other), num = pairs.dependent[0], len(pairs.dependent)
-    return say("attributes.dependent_pairs", num=num, num_2=len(pairs.pairs), one=one, other=other)
+    are, size = "is" if num == 1 else "are", len(pairs.pairs)
+    return say("attributes.dependent_pairs", num=num, num_2=size, are=are, one=one, other=other)
 
 
 def _on_items(subject: Subject) -> Finding | None:
@@ -359,6 +362,8 @@ def _on_q(subject: Subject) -> Finding | None:
     found = subject.once(q_validation)
     if isinstance(found, Refused):
         return None
+    if layer_of(subject).estimated:
+        return finding("attributes.q.found")
     changes = sorted(found.changes, key=lambda change: -change.gain)
     clear = [change.item for change in changes if change.gain > CLEAR_GAIN]
     if not clear:
@@ -385,6 +390,14 @@ def _on_distribution(subject: Subject) -> Finding | None:
     return finding(f"attributes.distribution.{'rejected' if is_worth else 'accepted'}", words=words)
 
 
+def _ranging(names: Sequence[str], right: np.ndarray) -> str:
+    """Range of shares of single attributes, in words."""
+    least, most = percent(right.min()), percent(right.max())
+    if least == most:
+        return f"for {least} each"
+    return f"for {least} ({names[int(np.argmin(right))]}) to {most}"
+
+
 def _on_classification(subject: Subject) -> Finding | None:
     found = subject.once(classified)
     if isinstance(found, Refused):
@@ -393,9 +406,7 @@ def _on_classification(subject: Subject) -> Finding | None:
     words = say(
         "attributes.accuracy",
         accuracy=100 * found.accuracy,
-        least=100 * right.min(),
-        name=names[int(np.argmin(right))],
-        most=100 * right.max(),
+        ranging=_ranging(names, right),
     )
     unknown = subject.once(undetermined)
     if unknown:
@@ -718,7 +729,9 @@ def _items_off(subject: Subject, found: ItemFit) -> Iterator[Part]:
         else ""
         for j in shown
     ]
-    yield Paragraph(say("attributes.significance_note"))
+    clear = int((found.p_holm < LEAST_P).sum())
+    left = f"{clear} of them {'remains' if clear == 1 else 'remain'}" if clear else "none remains"
+    yield Paragraph(say("attributes.significance_note", left=left))
     columns = {
         "item": [found.items[j] for j in shown],
         "X2": [f"{found.statistic[j]:.1f}" for j in shown],

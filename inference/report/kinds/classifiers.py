@@ -61,10 +61,12 @@ def _on_belief(subject: Subject) -> Finding:
     if not isinstance(found, ClassifierIdentifiability):
         return finding("classifiers.belief.unknown")
     step = "" if found.verdict == "supported" else say("classifiers.interpretation_step")
+    first, *others = found.sentences()
+    doubts = [sentence for sentence in others if sentence.startswith("But")]
     return finding(
         "classifiers.belief.all",
         mark=MARKS[found.verdict],
-        words=" ".join(found.sentences()),
+        words=" ".join([first, *doubts, say("classifiers.more")]),
         step=step,
     )
 
@@ -77,8 +79,8 @@ def _on_agreement(subject: Subject) -> Finding | None:
     worst = int(sizes.argmax())
     size, name = float(sizes[worst]), variate_names(subject.fit)[worst]
     if size < AGREEMENT:
-        return finding("classifiers.agreement.fine", size=size, name=name)
-    words = say("classifiers.disagreement", name=name, size=size)
+        return finding("classifiers.agreement.fine", size=f"{100 * size:.1f} %", name=name)
+    words = say("classifiers.disagreement", name=name, size=f"{100 * size:.1f} %")
     return finding("classifiers.agreement.misfit", words=words)
 
 

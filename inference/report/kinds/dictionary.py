@@ -33,7 +33,7 @@ def _(structure: DictionaryStructure, subject: Subject) -> Verdict:
             what_was_fitted(words),
             on_convergence(subject),
             _on_columns(subject),
-            on_prediction(subject),
+            _on_noise(subject) or on_prediction(subject),
         ],
         step,
     )
@@ -54,6 +54,12 @@ def _accounted(subject: Subject) -> str:
         f" {100 * (1 - np.nansum((values - made) ** 2) / np.nansum(values**2)):.1f} % of the sum of"
         " squares."
     )
+
+
+def _on_noise(subject: Subject) -> Finding | None:
+    """Residuals that contradict the noise that was stated."""
+    off = any("residuals contradict the model" in text for text in subject.fit.warnings)
+    return finding("dictionary.noise.contradicted") if off else None
 
 
 def _on_columns(subject: Subject) -> Finding | None:

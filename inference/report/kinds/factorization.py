@@ -14,7 +14,16 @@ from inference.plots.layers import plot_loadings
 from inference.plots.overview import plot_fit
 from inference.report.page import number, picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, fitted, middle, sizes
+from inference.report.sections import (
+    HasText,
+    Subject,
+    determined,
+    estimates,
+    fitted,
+    identified,
+    middle,
+    sizes,
+)
 from inference.report.verdicts import (
     on_convergence,
     on_determination,
@@ -171,7 +180,8 @@ def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding |
     fit = subject.fit
     ends = fit.restarts.objective.double()
     if not fit.converged:
-        return finding("factorization.starts.unconverged", num_iterations=fit.num_iterations)
+        iterations = counted(fit.num_iterations, "iteration")
+        return finding("factorization.starts.unconverged", iterations=iterations)
     if not _is_bounded(structure):
         return finding("factorization.starts.closed_form")
     near = int((ends >= ends.max() - CLOSE).sum())
@@ -207,7 +217,9 @@ def _on_uniqueness(structure: FactorizationStructure, subject: Subject) -> Findi
     labels = _labels(subject, size)
     off = [f"component {labels[k]}" for k in np.argsort(alike) if alike[k] < LEAST_ALIKE]
     if not off:
-        return finding("factorization.uniqueness.agreement", alike=alike.min())
+        return finding(
+            "factorization.uniqueness.agreement", alike=f"{np.floor(1000 * alike.min()) / 1000:.3f}"
+        )
     words = say("factorization.disagreement", off=listed(off), alike=alike.min())
     return finding("factorization.uniqueness.partial", words=words, off=listed(off))
 
@@ -243,6 +255,18 @@ def _on_distribution(structure: FactorizationStructure, subject: Subject) -> Fin
 
 
 # -------------------------------------------------------------------- the sections
+
+
+@identified.register
+def _(structure: FactorAnalysisStructure, subject: Subject) -> str | HasText | None:
+    several = structure.about.num_components > 1
+    return say("factorization.rotation_note") if several else subject.once(determined)
+
+
+@identified.register
+def _(structure: FactorizationStructure, subject: Subject) -> str | HasText | None:
+    found = _on_uniqueness(structure, subject)
+    return None if found is None else found.answer
 
 
 @fitted.register
@@ -351,7 +375,7 @@ def _(structure: UnmixingStructure, subject: Subject) -> list[Section]:
     drawn = picture(
         lambda: plot_fit(subject.fit, names=subject.names), "endmembers, one panel a component"
     )
-    parts = [drawn, Paragraph(say("factorization.unmixing_note"))]
+    parts = [drawn, Paragraph(say("factorization.unmixing_note")), *_matches(subject)]
     return [Section("endmembers", "Endmembers", parts), estimates(subject)]
 
 

@@ -154,7 +154,9 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
         following = "state of the next visit | k ~ Categorical(transitions_{k})"
         moves = (about.durations.equation, following)
     yield Equations((*moves, f"x_{{t}} | s_{{t}} = k ~ {equation}"))
-    yield parameters(subject, {**entry("hidden_markov.meanings"), **meanings_of("state")})
+    yield parameters(
+        subject, {**entry("hidden_markov.meanings"), **meanings_of("state", structure)}
+    )
 
 
 @middle.register

@@ -150,14 +150,17 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         for symbol, name, words_of in more:
             if name is not None:
                 rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
-    numbers = " and ".join(str(layer.num_parents) for layer in layers)
+    *most, last = [str(layer.num_parents) for layer in layers]
+    numbers = f"{', '.join(most)} and {last}" if most else last
+    noun = "latent" if last == "1" else "latents"
+    latents = f"{numbers} binary {noun} a"
+    if depth > 1:
+        latents = f"{depth} layers of binary latents a, with {numbers} {noun} from the bottom up"
     yield Paragraph(
         say(
             "layers.model",
             num_items=layers[0].num_items,
-            depth=depth,
-            word="s" if depth > 1 else "",
-            numbers=numbers,
+            latents=latents,
         )
     )
     yield Equations(lines)

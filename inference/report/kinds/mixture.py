@@ -35,6 +35,7 @@ from inference.report.parts import (
 from inference.report.sections import (
     Refused,
     Subject,
+    checks_of,
     estimates,
     fitted,
     middle,
@@ -47,7 +48,7 @@ from inference.report.words import finding, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.repr import counted, few_digits, listed
-from ppl_models.parts.responses import Bernoulli, ResponseFamily
+from ppl_models.parts.responses import Bernoulli, Normal, ResponseFamily
 
 LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported
@@ -69,23 +70,28 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     ]
     groups = subject.once(groups_of)
     if groups is not None:
-        asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(structure, groups)]
+        asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(subject, groups)]
     return verdict_of(asked, *subject.number_step(say("mixture.number_step")))
 
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, shares_of(subject)
     many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
+    noun = "latent classes" if _is_latent_class(structure) else "components"
     if about.num_components == 1:
         return finding("mixture.groups.baseline", many=many)
     if shares is None:
         return finding(
-            "mixture.groups.covariate_groups", many=many, num_components=about.num_components
+            "mixture.groups.covariate_groups",
+            many=many,
+            num_components=about.num_components,
+            noun=noun,
         )
     words = say(
         "mixture.description",
         many=many,
         num_components=about.num_components,
+        noun=noun,
         shares=_percents(shares.tolist()),
     )
     if structure.regresses:
@@ -149,15 +155,16 @@ def _on_items(groups: Groups) -> Finding | None:
     )
     if faint:
         words += (
-            f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing of the"
+            f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing about the"
             " groups."
         )
     step = say("mixture.separation_step") if not clear else ""
     return finding("mixture.items.all", mark="good" if clear else "care", words=words, step=step)
 
 
-def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | None:
-    if not isinstance(structure.about.component, ResponseFamily):
+def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
+    component = subject.fit.structure.about.component
+    if not isinstance(component, ResponseFamily):
         return None  # distributions of whole rows have correlations of their own
     found = dependent_items(groups)
     if found is None:
@@ -167,8 +174,14 @@ def _on_independence(structure: MixtureStructure, groups: Groups) -> Finding | N
     shown = listed(
         [f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found]
     )
-    step = say("mixture.dependence_step")
-    return finding("mixture.independence.doubt", shown=shown, step=step)
+    others = [] if subject.choice is not None else ["more groups"]
+    if all(isinstance(family, Normal) for family, _, _ in component.blocks(len(groups.names))):
+        others.append("a distribution with correlations (MultivariateNormal())")
+    tries = f"try {', '.join(others)}, or " if others else ""
+    step = say("mixture.dependence_step", tries=tries)
+    is_faint = not any(check.departures() for check in subject.once(checks_of).values())
+    faint = say("mixture.faint_dependence") if is_faint else ""
+    return finding("mixture.independence.doubt", shown=shown, faint=faint, step=step)
 
 
 # -------------------------------------------------------------------- the sections
@@ -199,7 +212,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         subject,
         {
             **{name: words for name, words in own.items() if name in subject.fit.params},
-            **meanings_of("component"),
+            **meanings_of("component", structure),
         },
     )
 
@@ -208,11 +221,11 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
 def _(structure: MixtureStructure, subject: Subject) -> list[Section]:
     sections = [estimates(subject)]
     if subject.fit.category_names:
-        sections.insert(0, Section("answers", "Answers by class", _answers(subject)))
+        sections.insert(0, Section("answers", "Answers by group", _answers(subject)))
     if structure.regresses:
         sections.insert(0, Section("covariates", "What the groups depend on", _covariates(subject)))
     if structure.about.num_components > 1 and _is_latent_class(structure):
-        sections.append(Section("classes", "Fit of the classes", _fit_of_classes(subject)))
+        sections.append(Section("classes", "Fit to the answers", _fit_of_classes(subject)))
     return [Section("components", "Groups", _groups(structure, subject)), *sections]
 
 
@@ -226,7 +239,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
 def _answers(subject: Subject) -> Iterator[Part]:
     yield picture(
         lambda: plot_categories(subject.fit, subject.names),
-        "probability of every answer in every class, one panel an item",
+        "probability of every answer in every group, one panel an item",
     )
     yield Paragraph(say("mixture.answers_note"))
 
@@ -251,7 +264,8 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
         rows += [["G2", number(found.g2), words], ["X2", number(found.x2), words.partition(",")[0]]]
     accuracy = subject.once(certainty)
     if accuracy is not None:
-        rows.append(["entropy R2", number(accuracy.said_r2), "1: the classes do not overlap"])
+        words = "1: the groups do not overlap" + ("" if accuracy.note else "; uncorrected")
+        rows.append(["entropy R2", number(accuracy.said_r2), words])
     yield Table(("", "value", ""), rows)
     if not isinstance(found, TableFit):
         yield Note(f"G2 and X2 were not computed: {found.reason}.")
@@ -263,6 +277,8 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
 
 def fit_of_table(subject: Subject) -> TableFit | Refused:
     """Fit to the table of answer patterns."""
+    if subject.fit.structure.num_given:
+        return Refused(say("mixture.no_table"))
     return of_rows(subject, table_fit)
 
 

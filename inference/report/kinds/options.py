@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from inference.fitting.columns import labels_of
@@ -11,7 +12,19 @@ from inference.programs.data import checked
 from inference.report.latent_use import latent_use
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Verdict
-from inference.report.sections import NEEDS_DATA, Subject, estimates, fitted, middle, parameters
+from inference.report.sections import (
+    NEEDS_DATA,
+    HasText,
+    Subject,
+    determined,
+    estimates,
+    fitted,
+    identified,
+    middle,
+    parameters,
+    text_of,
+    warned,
+)
 from inference.report.verdicts import (
     beside_rows,
     on_convergence,
@@ -34,6 +47,7 @@ EQUATIONS = (
 
 
 SHORT = 2.0  # steps: options that last less long are hardly options
+ALTERNATING = 1.25  # likewise: below, one follows the other at almost every step
 
 
 @verdict.register(OptionsStructure)
@@ -63,8 +77,36 @@ def _on_theorem(subject: Subject) -> Finding:
             finding("options.theorem.fine"),
             "The distribution of three successive steps would.",
         )
-    words = say("options.theorem_open", record=record["reason"])
+    reason = _with_labels(subject, record["reason"])
+    words = say("options.theorem_open", record=reason)
     return beside_rows(subject, finding("options.theorem.all", words=words), words)
+
+
+def _with_labels(subject: Subject, text: str) -> str:
+    """Numbers of states and actions in a text replaced by their names."""
+    fit, about = subject.fit, subject.fit.structure.about
+    for noun, size in (("state", about.num_states), ("action", about.num_actions)):
+        labels = [str(label) for label in labels_of(fit, noun, size, subject.names)]
+
+        def named(found: re.Match[str], labels: list[str] = labels) -> str:
+            numbers = [int(number) for number in re.findall(r"\d+", found[2])]
+            if max(numbers) >= len(labels):
+                return found[0]
+            return found[1] + ", ".join(labels[number] for number in numbers)
+
+        text = re.sub(rf"({noun}s? )(\d+(?:, \d+)*)", named, text)
+    return text
+
+
+@identified.register
+def _(structure: OptionsStructure, subject: Subject) -> str | HasText | None:
+    found = subject.once(determined)
+    return found if found is None else _with_labels(subject, text_of(found))
+
+
+@warned.register
+def _(structure: OptionsStructure, subject: Subject) -> list[str]:
+    return [_with_labels(subject, text) for text in subject.fit.warnings]
 
 
 def _on_names(subject: Subject) -> Finding | None:
@@ -85,6 +127,8 @@ def _on_length(subject: Subject) -> Finding | None:
     most = use.on.argmax(-1)
     length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
     words = say("options.duration", length=length)
+    if length < ALTERNATING and most.max() > most.min():
+        words += f" {say('options.alternating')}"
     return finding(f"options.length.{'fine' if length >= SHORT else 'short'}", words=words)
 
 

@@ -463,6 +463,12 @@ class UnmixingStructure(Structure):
 
         return (Labels("abundances", lambda params: params["endmembers"], rename),)
 
+    def why_no_standard_errors(self, params: Params) -> str | None:
+        return (
+            "the integral over abundances of the rows has no second derivatives at hand;"
+            " Bootstrap() gives intervals here"
+        )
+
     def at_bound(self, params: Params) -> list[str]:
         """The scale at an end of its interval, and entries of endmembers at their upper one."""
         low, high = SCALE_RANGE

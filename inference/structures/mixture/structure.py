@@ -41,6 +41,8 @@ from inference.base.structure import (
     component_noise,
     dispersion_items,
     drawn_together,
+    latent_posteriors,
+    marginal_rows,
     more_starts,
     named_estimates,
     normal_scales,
@@ -478,6 +480,18 @@ def mixture_noise(
         responsibilities.mean(0).numpy(),
         distribution.cells(params, data, responsibilities),
     )
+
+
+@latent_posteriors.register(MixtureStructure)
+def _(structure: MixtureStructure, program: Program, params: Params) -> Params:
+    return {"assignments": structure.shares(params, program.args[0])}
+
+
+@marginal_rows.register(MixtureStructure)
+def _(structure: MixtureStructure, program: Program, params: Params) -> Tensor:
+    data = program.args[0]
+    joint = structure.distribution.log_densities(params, items_of(structure.about, data))
+    return (joint + log_chances(structure.about, params, data)).logsumexp(-1).detach()
 
 
 @drawn_together.register(MixtureStructure)

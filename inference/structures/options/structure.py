@@ -19,6 +19,7 @@ from inference.base.structure import (
     canonical_for_data,
     component_noise,
     drawn_together,
+    unseen_chances,
 )
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
@@ -340,6 +341,41 @@ def _shares(values: Tensor, num_values: int) -> Tensor:
     """The share of each value among those that are not missing (-1), (B, T) -> (B, V)."""
     counts = torch.stack([(values == value).sum(1) for value in range(num_values)], 1)
     return counts / counts.sum(1, keepdim=True).clamp(min=1)
+
+
+@unseen_chances.register(OptionsStructure)
+def _(structure: OptionsStructure, data: Tensor) -> dict[str, Tensor]:
+    """Moves that no sequence makes, and policies in states that none visits.
+
+    Args:
+        structure: of the model; data: packed (B, T, 2), -1 where missing.
+    """
+    chain, state, action = structure.about, data[..., 0].long(), data[..., 1].long()
+    num_states, num_actions, num_options = chain.num_states, chain.num_actions, chain.num_options
+
+    def visits(where: Tensor) -> Tensor:
+        return torch.bincount(state[where], minlength=num_states)  # (S,)
+
+    before, act, after = state[:, :-1], action[:, :-1], state[:, 1:]
+    moved = (before >= 0) & (after >= 0)
+    place = (act.clamp(min=0) * num_states + before) * num_states + after
+    moves = torch.bincount(
+        place[moved & (act >= 0)], minlength=num_actions * num_states**2
+    ).reshape(num_actions, num_states, num_states)
+    gap = moved & (act < 0)
+    moves = moves + torch.bincount(
+        (before * num_states + after)[gap], minlength=num_states**2
+    ).reshape(num_states, num_states)  # by an action that is missing
+    is_later = torch.arange(state.shape[1], device=data.device) > 0
+    seen = {
+        chain.initial: visits((state >= 0) & ~is_later)[:, None].expand(-1, num_options),
+        chain.low: visits(action >= 0)[:, None, None].expand(-1, num_options, num_actions),
+        chain.high: visits((state >= 0) & is_later)[:, None, None].expand(
+            -1, num_options, num_options
+        ),
+        chain.environment: moves,
+    }
+    return {site: counts == 0 for site, counts in seen.items()}
 
 
 @drawn_together.register(OptionsStructure)

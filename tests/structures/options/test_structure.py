@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from support.option_sequences import case, close, simulate
@@ -14,10 +15,12 @@ from zoo.rows_options import ending, options_truth
 
 from inference import EM, EstimateWarning, Fit, fit
 from inference.alignment import align
+from inference.base.structure import unseen_chances
 from inference.fitting.problem import problem_of
 from inference.identifiability import check_options
 from inference.inspection.options import smooth_options
 from inference.programs.program import Program
+from inference.structures.registry import structure_of
 from ppl_models import OptionsHMM
 from ppl_models.datasets import simulate_options
 from ppl_models.descriptions.options import with_high
@@ -178,3 +181,30 @@ def test_options_that_the_state_decides_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", EstimateWarning)
         fit(model, simulate_options(truth, 20, 40, 0).packed, EM(max_iterations=3), init=truth)
+
+
+def test_what_no_sequence_shows_is_counted_by_hand() -> None:
+    """Moves, policies and first states that the data never have, one step after the other."""
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 2, (4, 5, 2))  # the last state of three is never visited
+    data[0, 3:] = -1  # the end of a sequence
+    data[1, 2, 1] = -1  # a missing action: the move may be by any
+    model = OptionsHMM(3, 2, 2)
+    found = unseen_chances(structure_of(model), torch.as_tensor(data))
+    shapes = {"initial": (3, 2), "low": (3, 2, 2), "high": (3, 2, 2), "environment": (2, 3, 3)}
+    expected = {site: np.ones(shape, dtype=bool) for site, shape in shapes.items()}
+    for sequence in data.tolist():
+        expected["initial"][sequence[0][0]] = False
+        for t, (state, action) in enumerate(sequence):
+            if state < 0:
+                continue
+            if action >= 0:
+                expected["low"][state] = False
+            if t > 0:
+                expected["high"][state] = False
+            if t + 1 < len(sequence) and sequence[t + 1][0] >= 0:
+                taken = [action] if action >= 0 else [0, 1]
+                expected["environment"][taken, state, sequence[t + 1][0]] = False
+    assert set(found) == set(expected)
+    for site, mask in expected.items():
+        assert np.array_equal(found[site].numpy(), mask), site
