@@ -240,7 +240,8 @@ def public_name(kind: type) -> str | None:
 
 
 def _public(package: str, name: str) -> Any:
-    return vars(importlib.import_module(package)).get(name)
+    module = importlib.import_module(package)
+    return getattr(module, name) if name in dir(module) else None  # many come on first use
 
 
 def _record_type(record: str, written: int) -> type:

@@ -45,14 +45,15 @@ def on_first_use(module: str) -> tuple[Callable[[str], object], Callable[[], lis
     face = sys.modules[module]
     tree = ast.parse(Path(str(face.__file__)).read_text(encoding="utf-8"))
     places = {
-        alias.name: node.module
+        alias.name: str(node.module)
         for block in tree.body
         if isinstance(block, ast.If)
         for node in block.body
-        if isinstance(node, ast.ImportFrom) and node.module
+        if isinstance(node, ast.ImportFrom) and node.module not in (None, module)
         for alias in node.names
     }
     face.__dict__["_first_use"] = places
+    face.__dict__.setdefault("__all__", sorted(places))  # for ``from module import *``
     face.__class__ = _Face
 
     def get(name: str) -> object:
