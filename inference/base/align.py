@@ -303,9 +303,8 @@ def matched(
     from scipy.optimize import linear_sum_assignment
 
     left, right = estimate.detach().to(torch.float64), reference.detach().to(torch.float64)
-    as_is = torch.stack(
-        [(left - column[:, None]).square().sum(0) for column in right.mT], 1
-    )  # (K, L)
+    # (K, L)
+    as_is = torch.stack([(left - column[:, None]).square().sum(0) for column in right.mT], 1)
     negated = torch.stack([(left + column[:, None]).square().sum(0) for column in right.mT], 1)
     turned = (negated < as_is) & (signs if isinstance(signs, bool) else signs[:, None])
     cost = torch.where(turned, negated, as_is)

@@ -232,9 +232,8 @@ class Checkpoint:
         refuse_other(self.path, record, self.fingerprint)
         try:
             fields: dict[str, Any] = dict(record["state"])
-            for name in record[
-                "names"
-            ]:  # in the order of the program, as in the run that was interrupted
+            # in the order of the program, as in the run that was interrupted
+            for name in record["names"]:
                 value = tensors[name]
                 head, _, key = name.partition("/")
                 if key:

@@ -233,11 +233,9 @@ class RunningSum(Generic[S]):
 def _same(value: Any, other: Any) -> bool:
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return value is other or torch.equal(value, other)
-    return (
-        bool(value == other)
-        if not isinstance(value, dict)
-        else all(_same(value[name], other[name]) for name in value)
-    )
+    if not isinstance(value, dict):
+        return bool(value == other)
+    return all(_same(value[name], other[name]) for name in value)
 
 
 def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> tuple[S, Tensor]:

@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")
-OF_PROGRAMS = StartSearch(
-    batch=10, rungs=((5, 4),), replicates=3, cap=40, budget=3e7
-)  # an M-step costs a hundred E-steps
+# an M-step costs a hundred E-steps
+OF_PROGRAMS = StartSearch(batch=10, rungs=((5, 4),), replicates=3, cap=40, budget=3e7)
 ONE_BY_ONE = StartSearch(batch=6, rungs=((4, 3),), replicates=2, cap=18, budget=1e7)
 
 
@@ -310,9 +309,8 @@ class Structure:
         Raises:
             ValueError: naming a latent site that is not made of bits.
         """
-        return GenericGibbs(
-            Program(program.model, *program.args)
-        )  # a chunk's program holds the shapes of one row
+        # a chunk's program holds the shapes of one row
+        return GenericGibbs(Program(program.model, *program.args))
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""

@@ -139,11 +139,9 @@ def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
 def _curves(
     fit: Fit | ClassifierEnsemble, data: Any, variate: int | str
 ) -> ClassifierCurves | CurveBands:
-    return (
-        fit.curves(data, variate)
-        if isinstance(fit, ClassifierEnsemble)
-        else classifier_curves(fit, data, variate)
-    )
+    if isinstance(fit, ClassifierEnsemble):
+        return fit.curves(data, variate)
+    return classifier_curves(fit, data, variate)
 
 
 def _by_component(

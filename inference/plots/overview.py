@@ -72,11 +72,9 @@ def _(structure: MixtureStructure, fit: Fit, data: Any, names: Names | None) -> 
 
 @_picture.register
 def _(structure: HiddenMarkovStructure, fit: Fit, data: Any, names: Names | None) -> Any:
-    return (
-        plot_transitions(fit, names).figure
-        if data is None
-        else plot_decoded_path(fit, data, names=names)
-    )
+    if data is None:
+        return plot_transitions(fit, names).figure
+    return plot_decoded_path(fit, data, names=names)
 
 
 @_picture.register

@@ -92,9 +92,8 @@ class GridWorld:
         steps[goal], queue = 0, deque([goal])
         while queue:
             here = queue.popleft()
-            for there in successors[
-                here
-            ]:  # moves can be taken back, so ways lead in both directions
+            # moves can be taken back, so ways lead in both directions
+            for there in successors[here]:
                 if steps[there] < 0:
                     steps[there] = steps[here] + 1
                     queue.append(int(there))

@@ -137,11 +137,9 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())  # a number where it has no dims
     if isinstance(value, list) or type(value) is tuple:
         parts = tuple(part if type(part) in PLAIN else _plain(part) for part in value)
-        return (
-            value
-            if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True))
-            else parts
-        )
+        if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        return parts
     return value
 
 

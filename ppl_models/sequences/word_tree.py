@@ -101,11 +101,9 @@ class WordTree:
             num_words: distinct matrices at the start.
             shared: whether words may occur again.
         """
-        ids, lengths, count = (
-            words.astype(small_integers(num_words), copy=False),
-            num_steps.astype(np.int64),
-            num_words,
-        )
+        ids = words.astype(small_integers(num_words), copy=False)
+        lengths = num_steps.astype(np.int64)
+        count = num_words
         levels: list[Tensor] = []
         while shared and lengths.max() > 1:
             odd = lengths % 2 == 1

@@ -263,11 +263,9 @@ class ClassifierStructure(Structure):
 
     def canonical(self, params: Params) -> Params:
         """Order components by falling weight."""
-        return (
-            self._renamed(params, params["weights"].argsort(descending=True, stable=True))
-            if self._exchangeable
-            else params
-        )
+        if self._exchangeable:
+            return self._renamed(params, params["weights"].argsort(descending=True, stable=True))
+        return params
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of network weights, and free component weights less their sum."""

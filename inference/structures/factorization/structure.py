@@ -205,9 +205,8 @@ def _noise(
         )  # given the whole, the split is that of Poisson counts
     else:
         mean = rng.gamma(np.maximum(whole, 1e-300) / delta, delta)
-        shares = rng.standard_gamma(
-            np.maximum(rates, 1e-300) / delta
-        )  # of a Dirichlet distribution, up to their sum
+        # of a Dirichlet distribution, up to their sum
+        shares = rng.standard_gamma(np.maximum(rates, 1e-300) / delta)
     y = poisson_split(
         np.where(np.isnan(counts), rng.poisson(mean), np.nan_to_num(counts)), shares, rng
     )

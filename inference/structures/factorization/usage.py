@@ -491,10 +491,8 @@ def _(
     structure: UsageStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
 ) -> NoiseDraws:
     """Split every entry at posterior draws of usage; a row counts where a draw uses it."""
-    gibbs, one = (
-        UsageGibbs.build(structure.about, data.to(params["signatures"])),
-        {n: v.unsqueeze(0) for n, v in params.items()},
-    )
+    gibbs = UsageGibbs.build(structure.about, data.to(params["signatures"]))
+    one = {n: v.unsqueeze(0) for n, v in params.items()}
     latents = gibbs.begin(one, generator)
     rng, missing = numpy_generator(generator), data.isnan().numpy()
     phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()

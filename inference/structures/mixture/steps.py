@@ -131,11 +131,9 @@ class MixtureSteps(Steps[MixtureStatistics]):
     @cached_property
     def centre(self) -> Tensor:
         """Centre of the sums: the overall mean, (P,)."""
-        return (
-            self.distribution.centre(self._items)
-            if self.given_centre is None
-            else self.given_centre
-        )
+        if self.given_centre is None:
+            return self.distribution.centre(self._items)
+        return self.given_centre
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -532,14 +532,12 @@ def refine_moments(
     to_pair, to_middle, to_ahead = (
         _adder(code, size) for code, size in ((pair, s * s), (middle, s * a), (ahead, s * a))
     )
-    pair_shares = np.repeat(
-        (to_pair @ weight)[:, None] / o, o, 1
-    )  # pi, (past and middle state, option)
+    # pi, (past and middle state, option)
+    pair_shares = np.repeat((to_pair @ weight)[:, None] / o, o, 1)
     last = -np.inf
     for iteration in range(SETTLING + max_iterations):
-        begins = (
-            pair_shares[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]
-        )  # (windows, option)
+        # (windows, option)
+        begins = pair_shares[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]
         goes_on = (high @ low).transpose(0, 2, 1).reshape(s * a, o)[ahead]
         total = (begins * goes_on).sum(1)
         objective = float(weight @ np.log(total)) * moments.num_windows

@@ -136,11 +136,9 @@ class OptionsStructure(Structure):
 
     def _label_groups(self, problem: Problem) -> LabelGroups | None:
         """Label groups of states; None where no names can be exchanged in some alone."""
-        return (
-            label_groups(problem.summed(partial(_moves, self.about.num_states)))
-            if self._are_names_free
-            else None
-        )
+        if self._are_names_free:
+            return label_groups(problem.summed(partial(_moves, self.about.num_states)))
+        return None
 
     @property
     def _are_names_free(self) -> bool:
@@ -154,11 +152,9 @@ class OptionsStructure(Structure):
         Args:
             data: packed, (B, T, 2); states: their names, S of them.
         """
-        return (
-            _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart, states)
-            if self._are_names_free
-            else ""
-        )
+        if self._are_names_free:
+            return _apart_in_words(label_groups(_moves(self.about.num_states, data)).apart, states)
+        return ""
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free parameters: one fewer than entries in each probability row.
@@ -182,9 +178,8 @@ class OptionsStructure(Structure):
         def visits(data: Tensor, _: Tensor | None) -> Tensor:
             state, action = data[..., 0].long(), data[..., 1].long()
             follows = torch.nn.functional.pad(state[:, 1:] >= 0, (0, 1), value=False)
-            seen = (state >= 0) & (
-                (action >= 0) | follows
-            )  # the last action, missing, says nothing
+            # the last action, missing, says nothing
+            seen = (state >= 0) & ((action >= 0) | follows)
             later = seen & (torch.arange(seen.shape[1], device=seen.device) > 0)
             return torch.stack(
                 [

@@ -299,9 +299,8 @@ def left_out(grid: Grid) -> int:
     generator = torch.Generator().manual_seed(grid.seed)
     out = (torch.rand(table.shape, generator=generator) < LEFT_OUT) & ~table.isnan()
     kept = table.masked_fill(out, math.nan)
-    out &= (kept.nansum(-1, keepdim=True) > 0) & (
-        kept.nansum(0) > 0
-    )  # what is left must say something of the row and the column
+    # what is left must say something of the row and the column
+    out &= (kept.nansum(-1, keepdim=True) > 0) & (kept.nansum(0) > 0)
     kept = table.masked_fill(out, math.nan)
     first = replace(grid.candidates[0], name="held out")
     values = {}
