@@ -1,6 +1,5 @@
 """Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
-from inference.selection.attribute_distributions import compare_roots as compare_roots
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
     differential_items as differential_items,
