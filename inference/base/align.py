@@ -187,34 +187,6 @@ class Alignment:
     cost: float
     graphs: dict[str, Tensor] = field(default_factory=dict)
 
-    def apply_latents(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Relabel latents, or probabilities of theirs, of the fit that was aligned.
-
-        Args:
-            values: latent site -> (..., K): values in {0, 1}, booleans, or P(latent = 1 | row).
-
-        Raises:
-            ValueError: for a site that is not a latent of the fit, or another number of latents.
-        """
-        out = {}
-        for site, value in values.items():
-            if site not in self.permutations:
-                raise ValueError(
-                    f"apply_latents: latent sites {sorted(self.permutations)} were expected, got"
-                    f" {site!r}"
-                )
-            permutation, flips = self.permutations[site], self.flips[site]
-            if value.dim() == 0 or value.shape[-1] != len(permutation):
-                raise ValueError(
-                    f"apply_latents: {site} must have shape (..., {len(permutation)}), got"
-                    f" {tuple(value.shape)}"
-                )
-            value = value[..., permutation]
-            out[site] = (
-                value ^ flips if value.dtype == torch.bool else torch.where(flips, 1 - value, value)
-            )
-        return out
-
 
 def align_labels(
     params: Mapping[str, Tensor],

@@ -15,7 +15,6 @@ from inference.plots._common import (
     heat_map,
     legend_outside,
     new_figure,
-    panels_of,
     short_name,
 )
 
@@ -194,41 +193,6 @@ def plot_signatures(
     else:
         shown = range(0, len(order), -(-len(order) // MAX_TICKS))
         panels[-1].set_xticks(list(shown), [channels[i] for i in shown], fontsize=8)
-    return figure
-
-
-def plot_abundances(
-    activities: object, shape: tuple[int, int], names: Sequence[str] | None = None
-) -> Figure:
-    """One map a component of its share of every pixel; pixels row by row.
-
-    Args:
-        activities: (height width, K), not negative.
-        shape: (height, width).
-        names: of the components.
-
-    Raises:
-        ValueError: for other shapes, or negative activities.
-    """
-    values = np.asarray(activities, float)
-    if values.ndim != 2 or len(values) != shape[0] * shape[1] or not (values >= 0).all():
-        raise ValueError(
-            f"plot_abundances: activities ({shape[0] * shape[1]}, K), not negative, were expected,"
-            f" got {values.shape}"
-        )
-    labels = [f"component {k}" for k in range(values.shape[1])] if names is None else list(names)
-    if len(labels) != values.shape[1]:
-        raise ValueError(
-            f"plot_abundances: {values.shape[1]} names were expected, got {len(labels)}"
-        )
-    share = values / np.maximum(values.sum(1, keepdims=True), 1e-300)
-    height = 2.4 * shape[0] / shape[1] + 0.6
-    figure, panels = panels_of(len(labels), len(labels), 2.4 + 0.8 / len(labels), height)
-    for k, axes in enumerate(panels):
-        image = axes.imshow(share[:, k].reshape(shape), "viridis", clim=(0, 1))
-        axes.set_title(labels[k], fontsize=9)
-        axes.set_axis_off()
-    colour_bar(panels, image, "share of the pixel")
     return figure
 
 

@@ -14,7 +14,7 @@ from inference.fitting.result import Fit
 from inference.selection.factorization_criteria import fit_grid
 from inference.selection.reproducibility import reproducibility
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import Seed, as_seed, check_flag, check_number, check_size
+from ppl_models.parts.validation import Seed, as_seed, check_flag, check_size
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]
 
@@ -48,29 +48,6 @@ class ChoiceSpread:
     def chosen(self) -> int:
         """The most frequent choice; the smaller of equals."""
         return max(self.shares, key=lambda k: (self.shares[k], -k))
-
-    def loss_band(
-        self, num_components: int, rho: float | np.ndarray, level: float = 0.9
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return quantiles over repetitions of the loss of one number of components.
-
-        Repetitions that did not compare it are left out.
-
-        Raises:
-            ValueError: for a level outside (0, 1), or a number that no repetition compared.
-        """
-        check_number("loss_band", "level", level, "lie between 0 and 1", above=0, below=1)
-        values = [
-            r.loss(num_components, rho)
-            for r in self.results
-            if num_components in r.component_discrepancy
-        ]
-        if not values:
-            raise ValueError(
-                f"loss_band: no repetition compared num_components = {num_components!r}"
-            )
-        low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2), axis=0)
-        return low, high
 
     @property
     def table(self) -> pd.DataFrame:
