@@ -200,9 +200,6 @@ def align_labels(
         params: without leading dims; reference: the same sites.
         labels: what may be renamed, in the order in which it is to be done.
         signs: whether flips are allowed where a label knows them.
-
-    Raises:
-        ValueError: for a site that is missing, has another shape, or is not finite, naming it.
     """
     if not labels:
         return None

@@ -156,9 +156,6 @@ def add_statistics(parts: Sequence[S]) -> S:
 
     Args:
         parts: of one kind, at least one.
-
-    Raises:
-        ValueError: for parts that do not fit together.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -245,9 +242,6 @@ def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> 
         steps: of any rows of the model.
         params: (R, ...).
         parts: the data, part by part.
-
-    Raises:
-        ValueError: for no parts.
     """
     statistics, log_likelihood, number = RunningSum[S](), torch.zeros(()), 0
     for data in parts:

@@ -90,11 +90,7 @@ def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
 
 
 def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:
-    """Refuse continuous latents of the rows, for engines that sum discrete ones out.
-
-    Raises:
-        ValueError: naming the first of them, where it stands, and what to use instead.
-    """
+    """Refuse continuous latents of the rows, for engines that sum discrete ones out."""
     for name in open_sites(structure, program):
         line = program.site(name).line
         raise ValueError(
@@ -732,7 +728,6 @@ def canonical_for_data(structure: Structure, problem: Problem, params: Params) -
     """Equally likely parameters whose latents, renamed within the data, are easiest to read.
 
     Args:
-        problem: model and data.
         params: of restarts, (R, ...).
     """
     return params
@@ -799,11 +794,7 @@ def predictor_names(structure: Structure, items: Sequence[str]) -> list[str]:
 
 @functools.singledispatch
 def category_chances(structure: Structure, params: Params) -> Tensor:
-    """Category probabilities of all items that have some, (K, P), item after item.
-
-    Raises:
-        ValueError: for a model without such items.
-    """
+    """Category probabilities of all items that have some, (K, P), item after item."""
     raise ValueError(
         "category_chances: a model with categorical items was expected, got"
         f" {type(structure.model).__name__}"
@@ -870,11 +861,7 @@ def num_settled(structure: Structure, params: Params) -> int:
 
 @functools.singledispatch
 def singular_values(structure: Structure, problem: Problem, depth: int, num_values: int) -> Tensor:
-    """Leading singular values of the linearised, centred children of layer ``depth``.
-
-    Raises:
-        ValueError: for a model that does not describe its layers.
-    """
+    """Leading singular values of the linearised, centred children of layer ``depth``."""
     raise ValueError(
         "singular values need a model that describes its layers, got"
         f" {type(structure.model).__name__}"

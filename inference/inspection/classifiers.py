@@ -118,11 +118,7 @@ class ClassifierCurves:
 
 
 def classifier_structure(owner: str, fit: Any) -> ClassifierStructure:
-    """The structure of a fit of independent classifiers, or of such a model.
-
-    Raises:
-        ValueError: for another kind of model.
-    """
+    """The structure of a fit of independent classifiers, or of such a model."""
     structure = fit.structure if isinstance(fit, FitRecord) else structure_of(fit)
     if not isinstance(structure, ClassifierStructure):
         named = type(fit.model if isinstance(fit, FitRecord) else fit).__name__

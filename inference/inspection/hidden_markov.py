@@ -94,12 +94,7 @@ def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
 
 
 def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
-    """Exact joint draws of whole paths of states, (num_draws, B, T); -1 after the end.
-
-    Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or
-            ``num_draws`` is not positive.
-    """
+    """Exact joint draws of whole paths of states, (num_draws, B, T); -1 after the end."""
     check_size("sample_states", "num_draws", num_draws)
     return path_draws(*_asked(fit, data, "sample_states"), num_draws, seed)
 

@@ -232,9 +232,6 @@ def plot_groups(
         spread: (J,), 0 for a constant column.
         items: J names, of which the first 60 are drawn.
         groups: K names.
-
-    Raises:
-        ValueError: for sizes that do not agree.
     """
     if means.shape != (len(groups), len(items)) or overall.shape != spread.shape != (len(items),):
         raise ValueError(

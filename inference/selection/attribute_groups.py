@@ -454,11 +454,7 @@ def differential_items(
 
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
-    """The structure of a fit of several groups.
-
-    Raises:
-        ValueError: for another model, or weighted rows.
-    """
+    """The structure of a fit of several groups."""
     fit.refuse_weights(owner)
     structure = fit.structure
     if not isinstance(structure, AttributeGroupsStructure):

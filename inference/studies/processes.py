@@ -39,10 +39,6 @@ def in_processes(
     joblib ends all its processes where one dies, and does not say which job that one ran. So jobs
     that were running then are run again with the others; those that were running twice when a
     process died are run at the end, each alone, which shows whose fault it is.
-
-    Raises:
-        RuntimeError: where processes die whatever they run.
-        ValueError: for a function or arguments that no other process can read.
     """
     from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
@@ -106,11 +102,7 @@ def _pool(
 
 
 def check_scheduler(scheduler: Any) -> None:
-    """Refuse a scheduler that is neither an address nor a ``dask.distributed.Client``.
-
-    Raises:
-        ValueError: for something else, or if dask is not installed.
-    """
+    """Refuse a scheduler that is neither an address nor a ``dask.distributed.Client``."""
     with installed("run_jobs: scheduler", "cluster"):
         from distributed import Client
     is_address = isinstance(scheduler, str) and "://" in scheduler
@@ -124,11 +116,7 @@ def check_scheduler(scheduler: Any) -> None:
 def on_cluster(
     function: Callable[..., Any], tasks: list[Task], dtype: torch.dtype, scheduler: Any
 ) -> Iterator[Finished]:
-    """Run the tasks on a cluster, yielded as they end; a dead worker is replaced by others.
-
-    Raises:
-        ValueError: if there is no scheduler at the address.
-    """
+    """Run the tasks on a cluster, yielded as they end; a dead worker is replaced by others."""
     from distributed import Client, KilledWorker, as_completed
 
     is_own = isinstance(scheduler, str)

@@ -55,9 +55,6 @@ def as_seed(owner: str, seed: Seed) -> int:
     Args:
         owner: the caller, for the message.
         seed: an integer of at least 0, a generator of NumPy or torch, or None.
-
-    Raises:
-        ValueError: for anything else.
     """
     if seed is None:
         return int(np.random.default_rng().integers(MOST_DRAWN))

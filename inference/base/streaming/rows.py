@@ -363,11 +363,6 @@ def check_rows(
         by the number of a row among all, so that it is the same however many processes there are,
         and has, where a model checks its rows itself, beside the drawn rows the lowest and highest
         entry of every column and a row with a missing entry, where there are some.
-
-    Raises:
-        ValueError: for rows that the model refuses, a process without rows, rows of several kinds,
-            a file that changes, or a user's program that takes its rows for more than rows
-            (:mod:`inference.base.streaming.generic`).
     """
     processes = blocks.processes
     if processes.group is not None:

@@ -204,11 +204,7 @@ def has_rule(model: Any) -> bool:
 
 
 def candidate_of(model: Any) -> Candidate:
-    """Return the candidate that a model is.
-
-    Raises:
-        ValueError: for a model whose components no kind of order selection counts.
-    """
+    """Return the candidate that a model is."""
     load_modules(f"{__package__}.kinds")
     structure = structure_of(model)
     counting = counting_of(structure)

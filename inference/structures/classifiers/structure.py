@@ -290,11 +290,7 @@ class ClassifierStructure(Structure):
 
 @check_method.register(ClassifierStructure)
 def _(structure: ClassifierStructure, method: Any) -> None:
-    """Refuse engines that know the program alone: row statistics are no parameters.
-
-    Raises:
-        ValueError: for one of them.
-    """
+    """Refuse engines that know the program alone: row statistics are no parameters."""
     if isinstance(method, EM | SAEM | SVI | NUTS | Laplace):
         raise ValueError(
             f"{type(method).__name__} cannot fit {type(structure.model).__name__}: the"

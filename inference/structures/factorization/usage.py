@@ -103,11 +103,7 @@ class UsageGibbs:
     def sweep(
         self, params: Params, latents: Latents, generator: Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
-        """Update presence and amount of every component; P(b = 1) and E[b z] beside it.
-
-        Raises:
-            ValueError: for synchronous draws, which this sampler does not offer.
-        """
+        """Update presence and amount of every component; P(b = 1) and E[b z] beside it."""
         if scan.synchronous:
             raise ValueError("the sampler of usage draws one component after another")
         phi = params["signatures"]

@@ -154,7 +154,6 @@ def distinct_options(fit: Fit, packed: Tensor) -> tuple[tuple[int, ...], ...]:
     """Return options of a fit, those together whose policies the data do not distinguish.
 
     Args:
-        fit: the fit.
         packed: its sequences, (B, T, 2).
     """
     counts = _expected_actions(fit, packed)
