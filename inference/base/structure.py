@@ -30,6 +30,7 @@ from inference.base.hashing import digest_of
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
+from inference.base.steps import Steps
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.fixed import Fixed
 from inference.programs.global_state import threads_for
@@ -46,7 +47,6 @@ from ppl_models.parts.repr import shows_briefly
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
     from inference.base.draw_steps import DrawSteps
-    from inference.base.steps import Steps
     from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")

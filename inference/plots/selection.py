@@ -9,13 +9,17 @@ from matplotlib.figure import Figure
 
 from inference.plots._common import axes_of, heat_map, legend_outside, new_figure
 from inference.selection.order_selection.detectability import noise_edge
-from inference.selection.order_selection.result import STEEPER, HowManyOptions
+from inference.selection.order_selection.result import (
+    STEEPER,
+    HowMany,
+    HowManyGroups,
+    HowManyOptions,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inference.selection.dimension import Selection
-    from inference.selection.order_selection.result import HowMany, HowManyGroups
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.align import Labels
 from inference.base.structure import (
+    Problem,
     Recommendation,
     Structure,
     check_method,
@@ -28,12 +29,8 @@ from inference.programs.program import Params, Program
 from inference.structures.classifiers.rows import input_statistics
 from inference.structures.classifiers.starts import common_start
 from inference.structures.classifiers.train import TrainClassifiers
+from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.classifiers import ClassifierDescription
-
 
 NUM_STARTS = 4
 NUM_PROBES = 64  # values of each variate at which components are recognised

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from inference.base.component_noise import (
 from inference.base.progress import NoProgress
 from inference.base.structure import (
     Capability,
+    Problem,
     Recommendation,
     Structure,
     candidate_families,
@@ -42,11 +43,7 @@ from inference.structures.factorization.factorize import (
 )
 from inference.structures.factorization.starts import nndsvd, random_factors
 from ppl_models.data.sparse import SparseTable
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import FactorizationDescription
-
+from ppl_models.descriptions.components import FactorizationDescription
 
 NUM_STARTS = 10
 NUM_STARTS_IN_CELLS = 5  # of a sparse table

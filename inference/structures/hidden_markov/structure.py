@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from inference.base.structure import (
     Capability,
     LabelledLatent,
     NamedEstimate,
+    Problem,
     Recommendation,
     Standard,
     Structure,
@@ -67,10 +68,6 @@ from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution
 from ppl_models.parts.responses import Normal
 from ppl_models.sequences.hidden_chain import limiting_distribution
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 LEAST_SEQUENCES = 10  # that starts are looked for in
 SEARCH = StartSearch(batch=24, rungs=((40, 10), (100, 4)), cap=96, budget=3e8)

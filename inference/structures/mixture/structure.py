@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
     NamedEstimate,
+    Problem,
     Recommendation,
     Standard,
     Structure,
@@ -65,10 +66,6 @@ from inference.structures.mixture.steps import (
 from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
 
 SEARCH = StartSearch()
 LLOYD_STEPS = 20

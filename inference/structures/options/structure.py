@@ -10,8 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment, Labels
+from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    Problem,
     Recommendation,
     Structure,
     bic_price,
@@ -44,8 +46,6 @@ from ppl_models.sequences.option_chain import draw_paths
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
-    from inference.base.steps import Steps
-    from inference.base.structure import Problem
 
 
 DECIDED = 0.99  # share of steps whose option the state tells
