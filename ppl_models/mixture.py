@@ -33,8 +33,8 @@ from ppl_models.descriptions.row_distributions import (
     wider_distributions,
 )
 from ppl_models.descriptions.units import OWN_BOUND, Units
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance

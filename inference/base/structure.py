@@ -46,7 +46,7 @@ from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
-    from inference.base.draw_steps import DrawSteps
+    from inference.base.steps import DrawSteps
     from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")

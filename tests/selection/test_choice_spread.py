@@ -10,7 +10,7 @@ from inference import fit
 from inference.acdc import acdc
 from inference.report.components import why
 from inference.selection import fit_grid, repeat_choice, reproducibility
-from inference.selection.choice_spread import ChoiceSpread
+from inference.selection.reproducibility import ChoiceSpread
 from ppl_models import Mixture, Normal
 
 

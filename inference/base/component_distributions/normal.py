@@ -42,8 +42,9 @@ from ppl_models.descriptions.row_distributions import (
     LEAST_WIDTH,
     MultivariateNormal,
     RowDistribution,
+    RowNormal,
+    patterns_of,
 )
-from ppl_models.descriptions.row_normal import RowNormal, patterns_of
 from ppl_models.parts.covariances import CovarianceFamily
 
 TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it

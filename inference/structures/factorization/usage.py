@@ -36,9 +36,9 @@ from inference.base.component_noise import (
     poisson_scores,
     poisson_split,
 )
-from inference.base.draw_steps import Averages
 from inference.base.gibbs import PLAIN, Latents, Scan
 from inference.base.progress import NoProgress
+from inference.base.steps import Averages
 from inference.base.structure import (
     Problem,
     Recommendation,

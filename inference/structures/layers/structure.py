@@ -16,11 +16,10 @@ from torch import Tensor
 
 from inference.base.align import Alignment, Labels
 from inference.base.covariates import SITE, listed_terms, open_coefficients, standard_covariates
-from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
 from inference.base.outcome import StartsWarning
 from inference.base.starts import StartSearch
-from inference.base.steps import Steps
+from inference.base.steps import DrawSteps, Steps
 from inference.base.structure import (
     Capability,
     LabelledLatent,
