@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         plot_scree as plot_scree,
         plot_signatures as plot_signatures,
     )
+    from inference.plots.estimates import plot_estimates as plot_estimates
     from inference.plots.fit import (
         plot_check as plot_check,
-        plot_estimates as plot_estimates,
         plot_posterior_predictive as plot_posterior_predictive,
         plot_restarts as plot_restarts,
         plot_trace as plot_trace,

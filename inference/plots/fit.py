@@ -1,4 +1,4 @@
-"""Pictures of a fit: convergence, restarts, estimates, posterior predictive check.
+"""Pictures of a fit: convergence, restarts, posterior predictive check.
 
 Every function draws with Matplotlib's object interface (no pyplot, no display, no global state), on
 the ``ax`` it is given or on a figure of its own, and returns what it drew on:
@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from inference.estimates import Estimate, EstimateTable
-from inference.plots._common import NEGATIVE, OBSERVED, SIMULATED, axes_of, new_figure, short_name
+from inference.plots._common import NEGATIVE, OBSERVED, SIMULATED, axes_of, new_figure
 from inference.predictive import PredictiveCheck, predictive_check
 from ppl_models.parts.repr import counted
 from ppl_models.parts.validation import Seed
@@ -224,53 +223,3 @@ def _title(figure: Figure, check: PredictiveCheck, name: str) -> None:
         "Data simulated from the fit beside the data"
         f" ({counted(len(check.simulated), 'simulation')}, {of})"
     )
-
-
-MOST_ENTRIES = 30  # of one site
-MOST_SITES = 9
-
-
-def plot_estimates(table: EstimateTable) -> Figure:
-    """Plot estimates with intervals: the first 30 of a site, the first nine sites.
-
-    Args:
-        table: from :func:`inference.estimates.estimates_of`.
-
-    Raises:
-        ValueError: if the table is empty.
-    """
-    sites = table.sites[:MOST_SITES]
-    if not sites:
-        raise ValueError("plot_estimates: a table with at least one estimate was expected")
-    shown = [_free(table, site)[:MOST_ENTRIES] for site in sites]
-    columns = min(3, len(sites))
-    bands = [shown[i : i + columns] for i in range(0, len(shown), columns)]
-    heights = [0.9 + 0.22 * max(len(entries) for entries in band) for band in bands]
-    figure = Figure(figsize=(4.1 * columns, sum(heights)), layout="constrained")
-    grid = figure.subplots(len(bands), columns, squeeze=False, height_ratios=heights)
-    for ax in grid.ravel()[len(sites) :]:
-        ax.set_axis_off()
-    for ax, site, entries in zip(grid.ravel(), sites, shown, strict=False):
-        places = np.arange(len(entries))
-        numbers = [(entry.value, entry.low, entry.high) for entry in entries]
-        values, low, high = np.array(numbers).T
-        known = np.isfinite(low) & np.isfinite(high)
-        ax.hlines(places[known], low[known], high[known], color=NEGATIVE, linewidth=2.2, alpha=0.6)
-        ax.plot(values, places, "o", color=OBSERVED, markersize=4)
-        names = [short_name(", ".join(entry.entry) or site) for entry in entries]
-        ax.set_yticks(places, names, fontsize=8)
-        ax.set_ylim(len(entries) - 0.5, -0.5)
-        total = len(table.of(site))
-        more = "" if total == len(entries) else f" ({len(entries)} of {total})"
-        ax.set_title(short_name(site) + more, fontsize=10)
-        ax.grid(axis="x", alpha=0.3)
-        if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
-            ax.axvline(0.0, color=OBSERVED, linewidth=0.8)
-    return figure
-
-
-def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
-    """Return the entries of a site that are not held at zero; all where none is left."""
-    entries, has_errors = table.of(site), bool(table.source)
-    free = tuple(e for e in entries if not (has_errors and e.value == 0 and np.isnan(e.low)))
-    return free or entries

@@ -10,7 +10,7 @@ from inference.estimates import estimates_of
 from inference.fitting.columns import Names
 from inference.fitting.result import Fit
 from inference.plots.components import plot_categories, plot_signatures
-from inference.plots.fit import plot_estimates
+from inference.plots.estimates import plot_estimates
 from inference.plots.hidden_markov import plot_decoded_path, plot_transitions
 from inference.plots.layers import plot_loadings
 from inference.plots.noisy_or import plot_failures

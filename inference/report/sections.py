@@ -22,7 +22,8 @@ from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_distribution
 from inference.identifiability.scores import coordinates_of
-from inference.plots.fit import plot_check, plot_estimates
+from inference.plots.estimates import plot_estimates
+from inference.plots.fit import plot_check
 from inference.predictive import PredictiveCheck, predictive_checks
 from inference.programs.data import checked
 from inference.programs.posterior_predictive import stems

@@ -155,7 +155,6 @@ class DenseNetworks(TrainedNetworks):
         ]
 
     def packed(self, params: Params) -> Tensor:
-        """Pack weights (R, ...) by site into one vector, (P,)."""
         return torch.cat([value.reshape(-1) for value in self._pieces(params)])
 
     def _views(self, theta: Tensor) -> list[Tensor]:
@@ -173,7 +172,6 @@ class DenseNetworks(TrainedNetworks):
         return rows.contiguous()
 
     def some(self, prepared: Tensor, begin: int, end: int) -> Tensor:
-        """Select consecutive prepared rows."""
         return prepared[:, begin:end]
 
     def log_scores(self, prepared: Tensor, keep: bool) -> Tensor:
@@ -196,7 +194,6 @@ class DenseNetworks(TrainedNetworks):
     def add_gradient(
         self, slope: Tensor, log_scores: Tensor, scores: Tensor, gradient: Tensor, add: bool
     ) -> None:
-        """Backpropagate a slope of the log-outputs into ``gradient``, (P,)."""
         if self._of_gradient is None or self._of_gradient[0] is not gradient:
             self._of_gradient = (gradient, self._views(gradient))
         places = self._of_gradient[1]
@@ -215,7 +212,6 @@ class DenseNetworks(TrainedNetworks):
                 upstream = torch.bmm(upstream, self._layers[layer].mT).mul_(hidden > 0)
 
     def params(self, theta: Tensor) -> Params:
-        """Weights (R, ...) by site of the program."""
         out, layers = {}, self._views(theta)
         for layer in range(self.num_layers):
             weights, intercepts = layers[2 * layer], layers[2 * layer + 1]

@@ -48,7 +48,6 @@ class ClassifierStructure(Structure):
 
     @cached_property
     def about(self) -> ClassifierDescription:
-        """The model's description."""
         about: ClassifierDescription = self.model.classifiers()
         return about
 

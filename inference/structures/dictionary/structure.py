@@ -42,7 +42,6 @@ class DictionaryStructure(Structure):
 
     @cached_property
     def about(self) -> DictionaryDescription:
-        """The model's description."""
         about: DictionaryDescription = self.model.dictionary()
         return about
 

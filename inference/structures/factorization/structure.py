@@ -62,7 +62,6 @@ class FactorizationStructure(Structure):
 
     @cached_property
     def about(self) -> FactorizationDescription:
-        """The model's description."""
         about: FactorizationDescription = self.model.factorization()
         return about
 

@@ -403,7 +403,6 @@ class UsageStructure(Structure):
 
     @cached_property
     def about(self) -> UsageDescription:
-        """The model's description."""
         about: UsageDescription = self.model.usage()
         return about
 
@@ -434,7 +433,6 @@ class UsageStructure(Structure):
         }
 
     def gibbs(self, program: Program) -> UsageGibbs:
-        """Sampler of the program's rows."""
         return UsageGibbs.build(self.about, program.args[0])
 
     def exact_objective(self, problem: Problem, params: Params) -> None:

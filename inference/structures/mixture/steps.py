@@ -295,7 +295,6 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
-        """M-step of every data set at once."""
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 

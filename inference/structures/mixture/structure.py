@@ -89,7 +89,6 @@ class MixtureStructure(Structure):
 
     @cached_property
     def about(self) -> MixtureComponents:
-        """The model's description."""
         about: MixtureComponents = self.model.components()
         return about
 

@@ -19,7 +19,7 @@ from inference.acdc import Bootstrap, acdc
 from inference.base.component_noise import NoiseDraws
 from inference.base.outcome import ConvergenceWarning
 from inference.base.structure import component_noise
-from inference.structures.hidden_markov.structure import _second_of_pairs
+from inference.structures.hidden_markov.noise import _second_of_pairs
 from inference.structures.registry import structure_of
 from ppl_models import (
     Bernoulli,

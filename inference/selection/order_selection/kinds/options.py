@@ -85,7 +85,6 @@ class CountingOptions(Counting):
     # their likelihood has long ridges: a nat does not matter
 
     def describe(self, structure: OptionsStructure) -> tuple[str, int, Any]:
-        """Return the name of the one candidate."""
         return "options", 0, None
 
     def check(self, candidates: Sequence[Candidate]) -> None:
