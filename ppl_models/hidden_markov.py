@@ -13,14 +13,14 @@ from torch import Tensor
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.sequences import as_item_sequences, inside_of, item_rows
 from ppl_models.data.tables import check_reach
-from ppl_models.descriptions.component_sites import (
+from ppl_models.descriptions.components import (
+    MixtureComponents,
     check_settings,
     component_dims,
     distribution_given,
     draw_components,
     num_own_dims,
 )
-from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units

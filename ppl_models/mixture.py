@@ -18,14 +18,14 @@ from torch import Tensor
 from ppl_models.data.frames import row_of
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import as_items, check_reach
-from ppl_models.descriptions.component_sites import (
+from ppl_models.descriptions.components import (
+    MixtureComponents,
     check_settings,
     component_dims,
     distribution_given,
     draw_components,
     num_own_dims,
 )
-from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_distributions import (
     MultivariateNormal,

@@ -25,7 +25,7 @@ from inference.structures.hidden_markov.paths import (
 from inference.structures.hidden_markov.structure import shares_of_time
 from inference.structures.hidden_markov.visits import Ages
 from ppl_models.data.sequences import inside_of
-from ppl_models.descriptions.component_sites import distribution_given
+from ppl_models.descriptions.components import distribution_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT
 from ppl_models.parts.categorical import Categorical, joined

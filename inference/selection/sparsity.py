@@ -28,13 +28,13 @@ from inference.fitting.result import Fit
 from inference.programs.global_state import listening
 from inference.programs.program import Params
 from inference.structures.layers.choose_penalty import extended_bic
+from inference.structures.layers.graph_search import estimated_graphs, thresholded
 from inference.structures.layers.penalty_grid import (
     climb_graphs,
     climb_penalties,
     part_of,
     unfinished_text,
 )
-from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.penalties import Penalty

@@ -20,7 +20,7 @@ from inference.base.degenerate import listed
 from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.component_sites import item_distribution
+from ppl_models.descriptions.components import item_distribution
 from ppl_models.descriptions.units import column_variances
 from ppl_models.parts.categorical import (
     Categorical,

@@ -28,8 +28,8 @@ from inference.engines.svi import SVI
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.program import Params, Program
+from inference.structures.classifiers.networks import input_statistics
 from inference.structures.classifiers.regularizers import neg_ctc
-from inference.structures.classifiers.rows import input_statistics
 from inference.structures.classifiers.train import TrainClassifiers
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.networks import rows_of

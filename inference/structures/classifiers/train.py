@@ -27,14 +27,13 @@ from inference.structures.classifiers.gradients import (
     RowTerms,
     Shift,
 )
-from inference.structures.classifiers.networks import networks_of
+from inference.structures.classifiers.networks import MOST_RESIDENT, Rows, networks_of
 from inference.structures.classifiers.output_layers import Direction, OutputLayers
 from inference.structures.classifiers.regularizers import (
     CrossTotalCorrelation,
     Labels,
     WeightPenalty,
 )
-from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.parts.validation import (
     check_flag,

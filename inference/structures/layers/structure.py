@@ -54,7 +54,7 @@ from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import DISPERSION_LIMITS
-from inference.structures.layers.sparse_graphs import estimated_graphs
+from inference.structures.layers.graph_search import estimated_graphs
 from inference.structures.layers.spectral import (
     CUTS,
     EPSILONS,

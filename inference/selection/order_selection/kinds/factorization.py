@@ -45,6 +45,7 @@ from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
+    FEW_ROWS,
     LARGEST,
     Candidate,
     Counting,
@@ -55,6 +56,7 @@ from inference.selection.order_selection.counting import (
     counting_of,
     fit_candidates,
     lead_of,
+    misfit_of,
     rows_of,
     status_of,
 )
@@ -65,7 +67,6 @@ from inference.selection.order_selection.detectability import (
     noise_edge,
     smallest_share,
 )
-from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
 from inference.selection.order_selection.result import STEEPER, Climb, HowMany
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.starts import nndsvd

@@ -38,6 +38,7 @@ from inference.inspection.options import log_likelihood_parts, smooth_options
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
+    FEW_ROWS,
     Candidate,
     Counting,
     Fits,
@@ -48,12 +49,12 @@ from inference.selection.order_selection.counting import (
     finalists,
     fit_candidates,
     lead_of,
+    misfit_of,
     penalised,
     rows_of,
     status_of,
 )
 from inference.selection.order_selection.detectability import MISFIT
-from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
 from inference.selection.order_selection.result import HowManyOptions
 from inference.structures.options.structure import OptionsStructure
 
