@@ -335,9 +335,8 @@ class RowNormal(dist.MultivariateNormal):
 
     def log_prob(self, value: Tensor) -> Tensor:
         missing = value.isnan()
-        if missing.dim() != 2 or not bool(
-            missing.any()
-        ):  # steps of sequences are complete, or hidden by their chain
+        # steps of sequences are complete, or hidden by their chain
+        if missing.dim() != 2 or not bool(missing.any()):
             return super().log_prob(value)
         lower = self._unbroadcasted_scale_tril
         covariance = lower @ lower.mT
