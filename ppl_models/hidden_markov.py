@@ -25,8 +25,8 @@ from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.durations import Durations
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import (
     check_kind,
     check_number,
