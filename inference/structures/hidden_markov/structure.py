@@ -108,11 +108,9 @@ class HiddenMarkovStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
-        return (
-            cls(model)
-            if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription)
-            else None
-        )
+        if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription):
+            return cls(model)
+        return None
 
     def observed_sites(self) -> tuple[str, ...]:
         return ("sequences",)
@@ -282,10 +280,8 @@ class HiddenMarkovStructure(Structure):
 
     def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """The same of a few restarts."""
-        steps, often = (
-            self.steps(problem, CHUNK, 1),
-            weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights),
-        )
+        steps = self.steps(problem, CHUNK, 1)
+        often = weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights)
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
             return value_sums(
@@ -407,11 +403,9 @@ class HiddenMarkovStructure(Structure):
         return num_counted(problem.summed(counted))
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return (
-            self.distribution.category_names(items)
-            if len(items) == self.about.emission.num_items
-            else {}
-        )
+        if len(items) == self.about.emission.num_items:
+            return self.distribution.category_names(items)
+        return {}
 
     def at_bound(self, params: Params) -> list[str]:
         return self.distribution.at_bound(emission_of(params))
@@ -580,11 +574,9 @@ def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
 
 @numeric_items.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
-    return (
-        structure.distribution.numeric_items(items)
-        if len(items) == structure.about.emission.num_items
-        else []
-    )
+    if len(items) == structure.about.emission.num_items:
+        return structure.distribution.numeric_items(items)
+    return []
 
 
 @category_chances.register(HiddenMarkovStructure)
@@ -599,11 +591,9 @@ def _(structure: HiddenMarkovStructure, table: Tensor) -> Tensor:
 
 @candidate_families.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure) -> tuple[Any, ...]:
-    return (
-        tuple(structure.model.candidate_distributions())
-        if structure.distribution.knows_noise
-        else ()
-    )
+    if structure.distribution.knows_noise:
+        return tuple(structure.model.candidate_distributions())
+    return ()
 
 
 @component_noise.register(HiddenMarkovStructure)
