@@ -15,7 +15,7 @@ another shape, give the same data.
 Of hidden Markov models N counts the steps that have entries, and overlap is that of states given
 the whole sequence. Where visits do not last geometrically, or rows of a visit hang together, the
 smallest B takes patches too (Pohle et al. 2017, doi:10.1007/s13253-017-0283-8): the noise of rows,
-of pairs of them and of durations (:mod:`inference.structures.hidden_markov.structure`) says so.
+of pairs of them and of durations (:mod:`inference.structures.hidden_markov.noise`) says so.
 """
 
 from __future__ import annotations
