@@ -31,7 +31,7 @@ from inference import EM, fit
 from inference.alignment import align
 from inference.structures.options import policy_error
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.starts import random_policies
+from inference.structures.options.structure import random_policies
 from ppl_models import OptionsHMM
 from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options

@@ -24,7 +24,7 @@ from _bench import Lines, command_line, resident, run
 
 from inference import SAEM, fit
 from inference.alignment import align
-from inference.base.draw_steps import DrawSteps
+from inference.base.steps import DrawSteps
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy

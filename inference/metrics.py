@@ -70,23 +70,6 @@ def graph_accuracy(
     return float((estimated == true).to(torch.float64).mean())
 
 
-def graph_f1(
-    params: Mapping[str, Tensor],
-    truth: Mapping[str, Tensor],
-    layers: Sequence[GeneralizedLinearLayer],
-    threshold: float = 0.0,
-) -> float:
-    """Return the harmonic mean of precision and recall of the edges, all layers pooled.
-
-    It is 1 if neither graph has an edge.
-
-    Arguments and errors as :func:`graph_accuracy`.
-    """
-    estimated, true = _graphs(params, truth, layers, threshold)
-    both = int(estimated.sum()) + int(true.sum())
-    return 2 * int((estimated & true).sum()) / both if both else 1.0
-
-
 def empty_graph_accuracy(
     truth: Mapping[str, Tensor], layers: Sequence[GeneralizedLinearLayer]
 ) -> float:
@@ -99,26 +82,6 @@ def empty_graph_accuracy(
     """
     empty = {layer.loadings: torch.zeros_like(_loadings(truth, layer, "truth")) for layer in layers}
     return graph_accuracy(empty, truth, layers)
-
-
-def support_bias(
-    params: Mapping[str, Tensor],
-    truth: Mapping[str, Tensor],
-    layers: Sequence[GeneralizedLinearLayer],
-) -> float:
-    r"""Return the mean of :math:`\mathrm{sign}(W)(\hat W - W)` over the true edges.
-
-    Negative where a penalty shrinks.
-
-    Raises:
-        ValueError: if loadings are missing, shapes differ, or the truth has no edge.
-    """
-    _, edges = _graphs(params, truth, layers, 0.0)
-    if not edges.any():
-        raise ValueError("support_bias: truth must have an edge, got only zero loadings")
-    estimate = torch.cat([params[layer.loadings].reshape(-1) for layer in layers])[edges]
-    true = torch.cat([truth[layer.loadings].reshape(-1) for layer in layers])[edges]
-    return float((true.sign() * (estimate - true)).mean())
 
 
 def mean_squared_error(params: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> float:

@@ -33,8 +33,8 @@ from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.measurement import Additive, Bottom, ExpDINA, Layout, layout
 from ppl_models.parts.monotone import MonotoneLoadings
 from ppl_models.parts.penalties import Penalty, PenaltyPrior, ToBeChosen, check_penalty
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Bernoulli, ResponseFamily, sizes
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import (
     check_flag,
     check_kind,

@@ -13,20 +13,20 @@ from torch import Tensor
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.sequences import as_item_sequences, inside_of, item_rows
 from ppl_models.data.tables import check_reach
-from ppl_models.descriptions.component_sites import (
+from ppl_models.descriptions.components import (
+    MixtureComponents,
     check_settings,
     component_dims,
     distribution_given,
     draw_components,
     num_own_dims,
 )
-from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution, wider_distributions
 from ppl_models.descriptions.units import OWN_BOUND, Units
 from ppl_models.parts.durations import Durations
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import (
     check_kind,
     check_number,

@@ -49,7 +49,6 @@ from ppl_models.parts.measurement import (
 )
 from ppl_models.parts.monotone import MonotoneItems, monotone_items
 from ppl_models.parts.penalties import Penalty, ToBeChosen, check_penalty
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import (
     Bernoulli,
     LogNormal,
@@ -58,6 +57,7 @@ from ppl_models.parts.responses import (
     Poisson,
     ResponseFamily,
 )
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import (
     check_flag,
     check_number,

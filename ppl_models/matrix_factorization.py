@@ -17,8 +17,8 @@ from ppl_models.data.tables import as_items, check_complete
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, Poisson
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import (
     check_flag,
     check_number,

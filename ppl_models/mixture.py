@@ -18,14 +18,14 @@ from torch import Tensor
 from ppl_models.data.frames import row_of
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import as_items, check_reach
-from ppl_models.descriptions.component_sites import (
+from ppl_models.descriptions.components import (
+    MixtureComponents,
     check_settings,
     component_dims,
     distribution_given,
     draw_components,
     num_own_dims,
 )
-from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import ClassCoefficients, Covariates, covariates_given
 from ppl_models.descriptions.row_distributions import (
     MultivariateNormal,
@@ -33,8 +33,8 @@ from ppl_models.descriptions.row_distributions import (
     wider_distributions,
 )
 from ppl_models.descriptions.units import OWN_BOUND, Units
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.responses import Normal, ResponseFamily
+from ppl_models.parts.surface import Renamed
 from ppl_models.parts.validation import check_size, numbers_like, plain_fields
 
 LEAST_TOGETHER = 2  # rows that have both of two columns, for their covariance

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
 import torch
 from support.designed_items import data_of
 from support.encoder_names import SIZES, describe, draw_params, draw_relabelling, largest_difference
@@ -17,7 +16,7 @@ from ppl_models import DeepDiscreteEncoder, Normal
 from ppl_models.datasets import strict_design
 
 
-def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
+def test_align_accepts_fits_and_dicts() -> None:
     sizes = SIZES[2]
     layers, root = describe(sizes)
     model = SimpleNamespace(layers=lambda: tuple(layers), root_layer=lambda: root)
@@ -29,20 +28,6 @@ def test_align_accepts_fits_and_dicts_and_relabels_latents() -> None:
     by_fit = align(fit, SimpleNamespace(model=model, params=truth))
     assert largest_difference(by_dict.params, truth) < 1e-12
     assert largest_difference(by_fit.params, truth) < 1e-12
-
-    probs = torch.rand(9, sizes[1], dtype=torch.float64, generator=generator)
-    shown = torch.where(
-        flips["latents_1"],
-        1 - probs[:, permutations["latents_1"]],
-        probs[:, permutations["latents_1"]],
-    )
-    assert (by_dict.apply_latents({"latents_1": shown})["latents_1"] - probs).abs().max() < 1e-15
-    bits = shown > 0.5
-    assert torch.equal(by_dict.apply_latents({"latents_1": bits})["latents_1"], probs > 0.5)
-    with pytest.raises(ValueError, match=r"'latents_1', 'latents_2'.*got 'items'"):
-        by_dict.apply_latents({"items": probs})
-    with pytest.raises(ValueError, match=r"latents_2 must have shape \(\.\.\., 2\), got \(9, 4\)"):
-        by_dict.apply_latents({"latents_2": probs})
 
 
 def test_fits_on_different_estimated_graphs_are_aligned_under_every_order() -> None:

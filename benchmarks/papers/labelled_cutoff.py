@@ -13,7 +13,7 @@ from inference.acdc.choice import Choice
 from inference.acdc.criterion import AcdcResult, acdc
 from inference.fitting.result import Fit
 from inference.metrics import f_measure
-from inference.selection.choice_spread import Criterion
+from inference.selection.reproducibility import Criterion
 from ppl_models.parts.repr import shows_briefly
 
 

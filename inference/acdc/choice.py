@@ -225,9 +225,8 @@ def best_segments(
         while at < right:
             now = values + slopes * (at - left)
             tied = np.flatnonzero(now <= now.min() + 1e-12 * (1 + abs(now.min())))
-            best = int(
-                tied[np.argmin(slopes[tied])]
-            )  # just right of here; argmin takes the smallest K among equals
+            # just right of here; argmin takes the smallest K among equals
+            best = int(tied[np.argmin(slopes[tied])])
             gain = slopes[best] - slopes  # how fast the others come down on the best
             wait = np.where(
                 gain > 1e-15, (now - now[best]) / np.where(gain > 1e-15, gain, 1.0), np.inf

@@ -216,11 +216,9 @@ def null_moments(discrepancy: Discrepancy, num_rows: int, num_columns: int) -> t
     mean, sd = m0 + share * (m1 - m0), s0 + share * (s1 - s0)
     if discrepancy.joint or num_columns == 1:
         return mean, sd
-    return (
-        (mean, sd / math.sqrt(num_columns))
-        if discrepancy.mean
-        else (mean * num_columns, sd * math.sqrt(num_columns))
-    )
+    if discrepancy.mean:
+        return (mean, sd / math.sqrt(num_columns))
+    return (mean * num_columns, sd * math.sqrt(num_columns))
 
 
 @lru_cache(maxsize=4096)

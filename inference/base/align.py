@@ -187,34 +187,6 @@ class Alignment:
     cost: float
     graphs: dict[str, Tensor] = field(default_factory=dict)
 
-    def apply_latents(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Relabel latents, or probabilities of theirs, of the fit that was aligned.
-
-        Args:
-            values: latent site -> (..., K): values in {0, 1}, booleans, or P(latent = 1 | row).
-
-        Raises:
-            ValueError: for a site that is not a latent of the fit, or another number of latents.
-        """
-        out = {}
-        for site, value in values.items():
-            if site not in self.permutations:
-                raise ValueError(
-                    f"apply_latents: latent sites {sorted(self.permutations)} were expected, got"
-                    f" {site!r}"
-                )
-            permutation, flips = self.permutations[site], self.flips[site]
-            if value.dim() == 0 or value.shape[-1] != len(permutation):
-                raise ValueError(
-                    f"apply_latents: {site} must have shape (..., {len(permutation)}), got"
-                    f" {tuple(value.shape)}"
-                )
-            value = value[..., permutation]
-            out[site] = (
-                value ^ flips if value.dtype == torch.bool else torch.where(flips, 1 - value, value)
-            )
-        return out
-
 
 def align_labels(
     params: Mapping[str, Tensor],
@@ -228,9 +200,6 @@ def align_labels(
         params: without leading dims; reference: the same sites.
         labels: what may be renamed, in the order in which it is to be done.
         signs: whether flips are allowed where a label knows them.
-
-    Raises:
-        ValueError: for a site that is missing, has another shape, or is not finite, naming it.
     """
     if not labels:
         return None
@@ -303,9 +272,8 @@ def matched(
     from scipy.optimize import linear_sum_assignment
 
     left, right = estimate.detach().to(torch.float64), reference.detach().to(torch.float64)
-    as_is = torch.stack(
-        [(left - column[:, None]).square().sum(0) for column in right.mT], 1
-    )  # (K, L)
+    # (K, L)
+    as_is = torch.stack([(left - column[:, None]).square().sum(0) for column in right.mT], 1)
     negated = torch.stack([(left + column[:, None]).square().sum(0) for column in right.mT], 1)
     turned = (negated < as_is) & (signs if isinstance(signs, bool) else signs[:, None])
     cost = torch.where(turned, negated, as_is)

@@ -168,9 +168,8 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     x = table.detach().cpu().double().reshape(rows[0], -1)
     x = x - x.nanmean(0)
     x = (x / x.square().nanmean(0).sqrt().clamp(min=1e-12)).nan_to_num(0.0)
-    picked = torch.stack(
-        [centres(x, site.num_values, True, generator) for _ in range(num_starts)]
-    )  # (R, K, J)
+    # (R, K, J)
+    picked = torch.stack([centres(x, site.num_values, True, generator) for _ in range(num_starts)])
     z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
     known = (problem.labels or {}).get(site.name)
     z = z if known is None else labelled_owners(z, known)

@@ -60,11 +60,7 @@ def usable_path(owner: str, path: Any, is_folder: bool = False) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Open a file to write that replaces ``path`` once it is whole.
-
-    Raises:
-        OSError: where the disk is full, or does not take the file; the old one is as it was.
-    """
+    """Open a file to write that replaces ``path`` once it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
@@ -133,11 +129,7 @@ def read_tensors(
     """The inverse of :func:`write_tensors`.
 
     Args:
-        path: the file.
         unsigned: formats that had no checksum yet; a record without one must be of one of them.
-
-    Raises:
-        ValueError: if the file is absent, not of that kind, or not as it was written.
     """
     if not path.is_file():
         raise ValueError(f"{path}: a saved fit was expected, but there is no such file")
@@ -175,11 +167,7 @@ def _checksum(tensors: Mapping[str, Tensor], record: str) -> str:
 
 
 def refuse_other(path: Path, record: Mapping[str, Any], fingerprint: str) -> None:
-    """Refuse the checkpoint of another fit.
-
-    Raises:
-        ValueError: naming the file.
-    """
+    """Refuse the checkpoint of another fit."""
     if record.get("fingerprint") != fingerprint:
         raise ValueError(
             f"checkpoint {path} belongs to another fit (model, data, method, start or seed differ):"
@@ -232,9 +220,8 @@ class Checkpoint:
         refuse_other(self.path, record, self.fingerprint)
         try:
             fields: dict[str, Any] = dict(record["state"])
-            for name in record[
-                "names"
-            ]:  # in the order of the program, as in the run that was interrupted
+            # in the order of the program, as in the run that was interrupted
+            for name in record["names"]:
                 value = tensors[name]
                 head, _, key = name.partition("/")
                 if key:

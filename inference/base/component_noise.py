@@ -112,9 +112,8 @@ def poisson_split(counts: np.ndarray, rates: np.ndarray, rng: np.random.Generato
     """
     out = np.zeros(rates.shape)
     left = counts.astype(np.int64)
-    tail = np.cumsum(rates[:, ::-1], axis=1)[
-        :, ::-1
-    ]  # rate of this component and of those after it
+    # rate of this component and of those after it
+    tail = np.cumsum(rates[:, ::-1], axis=1)[:, ::-1]
     num = rates.shape[1]
     for k in range(num - 1):
         chance = np.divide(

@@ -78,10 +78,8 @@ def open_coefficients(
             (N,).
         apart: whether every line is a logit of its own, and not one of the classes of a single one.
     """
-    beta, counts = (
-        covariates.standardised(coefficients),
-        columns.new_ones(len(columns)) if weights is None else weights,
-    )
+    beta = covariates.standardised(coefficients)
+    counts = columns.new_ones(len(columns)) if weights is None else weights
     lines = beta.unsqueeze(1 if apart else 0)
     places = (
         undetermined(covariates.standardised_design(columns), counts, lines)

@@ -46,9 +46,8 @@ def _smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def one(row: np.ndarray) -> tuple[np.ndarray, float]:
         try:
-            return cast(
-                "tuple[np.ndarray, float]", array_stats.psislw(-row)
-            )  # takes log-likelihoods, not ratios
+            # takes log-likelihoods, not ratios
+            return cast("tuple[np.ndarray, float]", array_stats.psislw(-row))
         except ValueError:  # the largest fifth alike
             return row - np.logaddexp.reduce(row), 0.0
 

@@ -21,9 +21,8 @@ from torch import Tensor
 from inference.programs.program import Params, Program
 
 Latents = dict[str, Tensor]
-CHUNK_ELEMENTS = (
-    2**17
-)  # children that one latent moves, times rows at once: they stay in the processor's cache
+# children that one latent moves, times rows at once: they stay in the processor's cache
+CHUNK_ELEMENTS = 2**17
 
 
 @dataclass(frozen=True, eq=False)

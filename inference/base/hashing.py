@@ -356,9 +356,8 @@ class _Digest:
 def plain_bytes(value: Tensor) -> memoryview:
     """Bytes of a dense CPU tensor's numbers in order, whatever its strides."""
     if value.is_contiguous():
-        flat = value.as_strided(
-            (value.numel(),), (1,)
-        )  # a dim of size one may have any stride, and is called contiguous
+        # a dim of size one may have any stride, and is called contiguous
+        flat = value.as_strided((value.numel(),), (1,))
     else:
         flat = value.clone(memory_format=torch.contiguous_format).reshape(-1)
     return flat.view(torch.uint8).numpy().data
@@ -370,9 +369,8 @@ def plain_bytes(value: Tensor) -> memoryview:
 @functools.cache
 def _is_installed(top: str) -> bool:
     """Tell whether a package is Python's, this library's or otherwise installed."""
-    if (
-        top == "__main__"
-    ):  # a user's code, though an installed program (pytest, a kernel) may have started it
+    # a user's code, though an installed program (pytest, a kernel) may have started it
+    if top == "__main__":
         return False
     if top in KNOWN:
         return True

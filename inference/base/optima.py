@@ -61,7 +61,6 @@ def rank_restarts(
     """Compare the restarts of a fit.
 
     Args:
-        problem: model and data.
         params: (R, ...); objective: (R,).
         spread: how far apart, relative to their length, draws may leave the parameters of two
             restarts of one optimum; None for an engine that does not draw.

@@ -64,9 +64,8 @@ class TimeLeft:
 
     def __init__(self, total: int | None) -> None:
         self.total = total
-        self._seen: deque[tuple[int, float, float]] = deque(
-            maxlen=REMEMBERED
-        )  # iteration, log gap, time
+        # iteration, log gap, time
+        self._seen: deque[tuple[int, float, float]] = deque(maxlen=REMEMBERED)
         self._active = 0
 
     def saw(self, iteration: int, active: int, gap: float | None, now: float) -> None:
@@ -87,9 +86,8 @@ class TimeLeft:
         points = [
             (float(iteration), gap) for iteration, gap, _ in self._seen if not math.isnan(gap)
         ]
-        points = points[
-            -max(LEAST_REMEMBERED, len(points) // 2) :
-        ]  # the end of the course is straighter than its beginning
+        # the end of the course is straighter than its beginning
+        points = points[-max(LEAST_REMEMBERED, len(points) // 2) :]
         if len(points) >= LEAST_REMEMBERED:
             middle, height = (sum(part) / len(points) for part in zip(*points, strict=True))
             spread = sum((x - middle) ** 2 for x, _ in points)

@@ -30,6 +30,7 @@ from inference.base.hashing import digest_of
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
+from inference.base.steps import Steps
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.fixed import Fixed
 from inference.programs.global_state import threads_for
@@ -45,14 +46,12 @@ from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
-    from inference.base.draw_steps import DrawSteps
-    from inference.base.steps import Steps
+    from inference.base.steps import DrawSteps
     from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")
-OF_PROGRAMS = StartSearch(
-    batch=10, rungs=((5, 4),), replicates=3, cap=40, budget=3e7
-)  # an M-step costs a hundred E-steps
+# an M-step costs a hundred E-steps
+OF_PROGRAMS = StartSearch(batch=10, rungs=((5, 4),), replicates=3, cap=40, budget=3e7)
 ONE_BY_ONE = StartSearch(batch=6, rungs=((4, 3),), replicates=2, cap=18, budget=1e7)
 
 
@@ -91,11 +90,7 @@ def sampled_sites(structure: Structure, program: Program) -> tuple[str, ...]:
 
 
 def refuse_open_sites(caller: str, structure: Structure, program: Program) -> None:
-    """Refuse continuous latents of the rows, for engines that sum discrete ones out.
-
-    Raises:
-        ValueError: naming the first of them, where it stands, and what to use instead.
-    """
+    """Refuse continuous latents of the rows, for engines that sum discrete ones out."""
     for name in open_sites(structure, program):
         line = program.site(name).line
         raise ValueError(
@@ -310,9 +305,8 @@ class Structure:
         Raises:
             ValueError: naming a latent site that is not made of bits.
         """
-        return GenericGibbs(
-            Program(program.model, *program.args)
-        )  # a chunk's program holds the shapes of one row
+        # a chunk's program holds the shapes of one row
+        return GenericGibbs(Program(program.model, *program.args))
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         """Log-likelihood and log-posterior (R,), latents summed out; None if too many."""
@@ -743,7 +737,6 @@ def canonical_for_data(structure: Structure, problem: Problem, params: Params) -
     """Equally likely parameters whose latents, renamed within the data, are easiest to read.
 
     Args:
-        problem: model and data.
         params: of restarts, (R, ...).
     """
     return params
@@ -810,11 +803,7 @@ def predictor_names(structure: Structure, items: Sequence[str]) -> list[str]:
 
 @functools.singledispatch
 def category_chances(structure: Structure, params: Params) -> Tensor:
-    """Category probabilities of all items that have some, (K, P), item after item.
-
-    Raises:
-        ValueError: for a model without such items.
-    """
+    """Category probabilities of all items that have some, (K, P), item after item."""
     raise ValueError(
         "category_chances: a model with categorical items was expected, got"
         f" {type(structure.model).__name__}"
@@ -881,11 +870,7 @@ def num_settled(structure: Structure, params: Params) -> int:
 
 @functools.singledispatch
 def singular_values(structure: Structure, problem: Problem, depth: int, num_values: int) -> Tensor:
-    """Leading singular values of the linearised, centred children of layer ``depth``.
-
-    Raises:
-        ValueError: for a model that does not describe its layers.
-    """
+    """Leading singular values of the linearised, centred children of layer ``depth``."""
     raise ValueError(
         "singular values need a model that describes its layers, got"
         f" {type(structure.model).__name__}"

@@ -34,8 +34,8 @@ import numpy as np
 import torch
 from scipy.special import chdtri, chndtrinc, xlogy
 
-from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Latents
+from inference.base.steps import DrawSteps
 from inference.base.structure import Problem, draw_steps_of
 from inference.causal.edges import EdgeProbabilities, summarised
 from inference.causal.graphs import Cpdag, as_names

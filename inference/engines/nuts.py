@@ -45,7 +45,7 @@ from inference.engines.metric import adapted
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential, PotentialOfSets
 from inference.programs.program import Params, Program
-from ppl_models.parts.renamed import with_old_fields
+from ppl_models.parts.surface import with_old_fields
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
-from inference.base.draw_steps import Averages, DrawSteps, GenericDraws
 from inference.base.gibbs import GenericGibbs, Latents, Scan
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
+from inference.base.steps import Averages, DrawSteps, GenericDraws
 from inference.base.structure import draw_steps_of, refuse_open_sites
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
@@ -52,7 +52,7 @@ class SAEM:
     and maximises the averaged complete-data log-posterior; in the first b iterations :math:`\rho_t
     = 1`. The estimate is the average of the parameters over iterations, later ones weighing more
     (Polyak and Juditsky 1992, doi:10.1137/0330046). No sum over the :math:`2^K` configurations is
-    ever taken, and memory does not grow with iterations: see :mod:`inference.base.draw_steps`. A
+    ever taken, and memory does not grow with iterations: see :mod:`inference.base.steps`. A
     fit stops by what its iterates do over passes through the data, not by how little their average
     still moves, which is slow by its weights: with :math:`m_1, \dots, m_4` the means of the
     parameters over the last four halves of a window,

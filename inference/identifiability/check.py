@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,12 +46,9 @@ from inference.identifiability.verdicts import (
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
+from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Poisson
-
-if TYPE_CHECKING:
-    from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
-
 
 BOTTOMS = ("additive", "dina", "gdm")
 PROPORTION_EDGE = 1e-4  # a proportion this near to 0 or 1 is on its bound

@@ -145,9 +145,6 @@ def information_from_scores(scores: Tensor, names: Sequence[str]) -> Information
     Args:
         scores: (M, P), one row a simulated row; M at least P, better 10 P and 2,000.
         names: P names of the free parameters; see :func:`entry_names`.
-
-    Raises:
-        ValueError: if the scores are not a finite matrix with a column a name, or M < P.
     """
     _check("scores", scores, names)
     num_rows = len(scores)
@@ -173,10 +170,6 @@ def information_from_jacobian(
         names: P names of the free parameters.
         probabilities: (num_cells,), positive; None for the Jacobian as it is (same rank, another
             conditioning).
-
-    Raises:
-        ValueError: if the Jacobian is not a finite matrix with a column a name, or the
-            probabilities do not fit.
     """
     _check("jacobian", jacobian, names)
     rows = jacobian.detach().to(torch.float64)

@@ -72,11 +72,9 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
         RuntimeError,
     ):  # latents that cannot be summed out, rows outside a single plate, no derivative
         return None
-    return (
-        found
-        if found is None or found.is_full_rank
-        else information_of_distribution(fit, data) or found
-    )
+    if found is None or found.is_full_rank:
+        return found
+    return information_of_distribution(fit, data) or found
 
 
 def information_of_distribution(fit: FitRecord, data: Any) -> InformationReport | None:

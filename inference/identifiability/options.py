@@ -77,11 +77,7 @@ class OptionIdentifiability:
 
 
 def exact_moments(params: Mapping[str, Tensor], chain: ChainDescription) -> OptionMoments:
-    """Distribution of three successive steps, after the chain has run for long.
-
-    Raises:
-        ValueError: for a distribution of more numbers than are looked at, A^2 S^3 of them.
-    """
+    """Distribution of three successive steps, after the chain has run for long."""
     size = chain.num_actions**2 * chain.num_states**3
     if size > MOST_NUMBERS:
         raise ValueError(

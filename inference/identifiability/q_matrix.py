@@ -505,11 +505,9 @@ def _confounded(
     if len(alone) and alone.any(0).all():
         return None
     if profiles is None or len(profiles) > MAX_PAIRS:
-        return (
-            "there are too many profiles to see whether the rest distinguishes all of them"
-            if len(graph)
-            else "there is no other item"
-        )
+        if len(graph):
+            return "there are too many profiles to see whether the rest distinguishes all of them"
+        return "there is no other item"
     if predictors is not None:
         scale = np.abs(predictors).max(initial=0.0)
         differs = (np.abs(predictors[:, None] - predictors) > SAME * max(scale, 1e-300)).any(-1)
@@ -572,11 +570,9 @@ def _no_blocks(graph: np.ndarray, kinds: Sequence[ItemKind], names: tuple[str, .
     few = [f"{names[k]} ({int(n)})" for k, n in enumerate(counts) if n < needed]
     which = "items" if needed == 3 else "pure, additive or saturated items"
     start = "No two blocks with an item for each attribute leave a rest that distinguishes profiles"
-    return (
-        f"{start}: fewer than {needed} {which} ask for {join(few)}."
-        if few
-        else f"{start}: several attributes share too few items."
-    )
+    if few:
+        return f"{start}: fewer than {needed} {which} ask for {join(few)}."
+    return f"{start}: several attributes share too few items."
 
 
 def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:

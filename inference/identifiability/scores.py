@@ -38,9 +38,6 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
     """Rows of a fit under its columns; rows in blocks as they are.
 
     :func:`programs_of` makes the sums of blocks block by block.
-
-    Raises:
-        ValueError: for rows that several processes share, of which each has a part.
     """
     if not isinstance(data, RowBlocks):
         return as_fitted(fit, data)
@@ -158,11 +155,7 @@ def derivatives(
 
 
 def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
-    """Rows of the observed site drawn from the fit, (num_rows, J).
-
-    Raises:
-        ValueError: if the program cannot draw rows, or its data is no single table.
-    """
+    """Rows of the observed site drawn from the fit, (num_rows, J)."""
     observed = observed_sites(fit, like)
     if len(observed) != 1:
         raise ValueError(
@@ -176,10 +169,6 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
     """Rows drawn from the fit, enough to judge its distribution by their scores.
 
     They have the covariates and the length of those of the data where these belong to the rows.
-
-    Raises:
-        ValueError: as :func:`simulated_data`; for more rows or entries than are worked through
-        unasked.
     """
     size = sum(value.numel() for value in fit.params.values())
     steps = (

@@ -54,11 +54,7 @@ class Reversal:
 
 
 def attribute_model(fit: FitRecord, owner: str, point: bool = False) -> AttributeStructure:
-    """The structure of a fit of an attribute model, a point estimate where one is needed.
-
-    Raises:
-        ValueError: for another model, or posterior draws where ``point``.
-    """
+    """The structure of a fit of an attribute model, a point estimate where one is needed."""
     structure = fit.structure
     if not isinstance(structure, AttributeStructure):
         raise ValueError(
@@ -75,10 +71,6 @@ def moment_model(fit: FitRecord, owner: str, point: bool = False) -> AttributeSt
     """Structure of a fit of attributes for questions about means and variances of items.
 
     All rows must have one distribution of the attributes.
-
-    Raises:
-        ValueError: for another model, items that are categories, or attributes that depend on
-            covariates.
     """
     structure = attribute_model(fit, owner, point)
     if structure.layers[0].tabled:
@@ -115,11 +107,7 @@ class Rise:
 def items_alike(
     structure: AttributeStructure, edges: Tensor, owner: str
 ) -> Iterator[tuple[list[int], list[int], Tensor, Tensor]]:
-    """Items with the same attributes, these, and the profiles that tell them, (L, a) and (L, K).
-
-    Raises:
-        ValueError: for an item with more than ten attributes.
-    """
+    """Items with the same attributes, these, and the profiles that tell them, (L, a) and (L, K)."""
     for own in edges.unique(dim=0):
         asked = own.nonzero().ravel().tolist()
         if len(asked) > MOST_ASKED:
@@ -138,7 +126,6 @@ def rises(fit: FitRecord, owner: str) -> Iterator[Rise]:
 
     Args:
         fit: of a :class:`~ppl_models.LatentAttributeModel`.
-        owner: who asks, for messages.
 
     Raises:
         ValueError: for another model, or an item with more than ten attributes.
@@ -257,11 +244,7 @@ class Answers:
 
 
 def profiles_of(structure: AttributeStructure, owner: str) -> Tensor:
-    """The profiles that the distribution of the attributes allows, (C, K).
-
-    Raises:
-        ValueError: where they are too many to list.
-    """
+    """The profiles that the distribution of the attributes allows, (C, K)."""
     root, size = structure.root, structure.layers[0].num_parents
     if root.profiles is not None:
         return root.profiles.double()
@@ -302,12 +285,7 @@ def _variance(
 
 
 def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructure, Params, Answers]:
-    """The structure of a fit of attributes, its parameters in double precision, and the rows.
-
-    Raises:
-        ValueError: for another model, items that are categories, covariates, posterior draws, or
-            data that do not fit the model.
-    """
+    """The structure of a fit of attributes, its parameters in double precision, and the rows."""
     structure = moment_model(fit, owner, point=True)
     layer = structure.layers[0]
     table, _ = checked_as_fitted(fit, data)
@@ -327,11 +305,7 @@ def item_families(layer: GeneralizedLinearLayer) -> list[ResponseFamily]:
 
 
 def refuse_penalty(layer: GeneralizedLinearLayer, owner: str) -> None:
-    """Refuse loadings that a penalty pulled to zero.
-
-    Raises:
-        ValueError: saying what to do.
-    """
+    """Refuse loadings that a penalty pulled to zero."""
     if layer.penalty is not None:
         raise ValueError(
             f"{owner}: the loadings are penalised, and the statistic asks for maximum"

@@ -33,7 +33,6 @@ from inference.structures.classifiers.structure import ClassifierStructure
 from inference.structures.registry import structure_of
 from ppl_models.networks import rows_of
 from ppl_models.parts.repr import shows_briefly
-from ppl_models.parts.validation import check_size
 
 
 @shows_briefly
@@ -94,48 +93,6 @@ def read_classifiers(fit: Fit, data: Any) -> ClassifierReadout:
     )
 
 
-def component_histogram(
-    fit: Fit, data: Any, variate: int, column: int = 0, num_bins: int = 50
-) -> tuple[np.ndarray, np.ndarray]:
-    """The density of each component along one column, as a histogram of reweighted rows.
-
-    Args:
-        fit: of an :class:`ppl_models.InClassNet`.
-        data: its rows.
-        variate: which variate.
-        column: which of its columns.
-        num_bins: bins of equal width.
-
-    Returns:
-        Edges (B + 1,), and densities (C, B), each of which integrates to 1.
-
-    Raises:
-        ValueError: as :func:`read_classifiers`, and for a variate or column that is not there.
-    """
-    check_size("component_histogram", "num_bins", num_bins)
-    structure, rows = _rows("component_histogram", fit, data)
-    x = rows_of(rows, structure.about.shapes)
-    if not isinstance(variate, int) or not 0 <= variate < len(x):
-        raise ValueError(
-            f"component_histogram: variate must be one of 0, ..., {len(x) - 1}, got {variate!r}"
-        )
-    columns = x[variate].flatten(1)
-    if not isinstance(column, int) or not 0 <= column < columns.shape[1]:
-        raise ValueError(
-            f"component_histogram: column must be one of 0, ..., {columns.shape[1] - 1}, got"
-            f" {column!r}"
-        )
-    values = columns[:, column].double().cpu().numpy()
-    row_weights = read_classifiers(fit, data).row_weights[variate].double().cpu().numpy()
-    known = ~np.isnan(values)
-    edges = np.histogram_bin_edges(values[known], num_bins)
-    densities = [
-        np.histogram(values[known], edges, weights=own[known], density=True)[0]
-        for own in row_weights.T
-    ]
-    return edges, np.stack(densities)
-
-
 def _rows(owner: str, fit: Fit, data: Any) -> tuple[ClassifierStructure, Any]:
     return classifier_structure(owner, fit), checked_as_fitted(fit, data)[0]
 
@@ -161,11 +118,7 @@ class ClassifierCurves:
 
 
 def classifier_structure(owner: str, fit: Any) -> ClassifierStructure:
-    """The structure of a fit of independent classifiers, or of such a model.
-
-    Raises:
-        ValueError: for another kind of model.
-    """
+    """The structure of a fit of independent classifiers, or of such a model."""
     structure = fit.structure if isinstance(fit, FitRecord) else structure_of(fit)
     if not isinstance(structure, ClassifierStructure):
         named = type(fit.model if isinstance(fit, FitRecord) else fit).__name__

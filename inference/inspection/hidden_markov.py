@@ -25,7 +25,7 @@ from inference.structures.hidden_markov.paths import (
 from inference.structures.hidden_markov.structure import shares_of_time
 from inference.structures.hidden_markov.visits import Ages
 from ppl_models.data.sequences import inside_of
-from ppl_models.descriptions.component_sites import distribution_given
+from ppl_models.descriptions.components import distribution_given
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT
 from ppl_models.parts.categorical import Categorical, joined
@@ -94,12 +94,7 @@ def viterbi_states(fit: Fit, data: Any) -> MostProbablePath:
 
 
 def sample_states(fit: Fit, data: Any, num_draws: int = 1, seed: int = 0) -> Tensor:
-    """Exact joint draws of whole paths of states, (num_draws, B, T); -1 after the end.
-
-    Raises:
-        ValueError: if the model is no hidden Markov model, ``data`` does not fit it, or
-            ``num_draws`` is not positive.
-    """
+    """Exact joint draws of whole paths of states, (num_draws, B, T); -1 after the end."""
     check_size("sample_states", "num_draws", num_draws)
     return path_draws(*_asked(fit, data, "sample_states"), num_draws, seed)
 

@@ -129,9 +129,6 @@ def simulate_actions(fit: Fit, data: Any, seed: int = 0) -> tuple[Tensor, Tensor
 
     Returns:
         Options and actions, (B, T) each, -1 after the end.
-
-    Raises:
-        ValueError: if the model's states are not continuous, or ``data`` does not fit it.
     """
     about = fit.structure.about
     if not isinstance(about, PolicyDescription):

@@ -31,10 +31,6 @@ def match_signatures(fit: FitRecord, reference: DataFrame, num_matches: int = 2)
 
     Returns:
         A line a signature of the fit: ``match_1``, its ``cosine_1``, and so on.
-
-    Raises:
-        ValueError: for a fit without signatures, and a reference whose rows are not those columns,
-            or that holds gaps, negative numbers or a signature of zeros.
     """
     owner = "reference"
     site = next((name for name in ("signatures", "endmembers") if name in fit.params), None)

@@ -60,10 +60,6 @@ def table_fit(fit: FitRecord, data: Any) -> TableFit:
         fit: of a :class:`~ppl_models.Mixture` whose items are all yes-no or of categories, without
             covariates.
         data: (N, J), the rows of the fit, all complete.
-
-    Raises:
-        ValueError: for other items or covariates, weighted rows, or rows with gaps, of whose
-            patterns there is more than one table.
     """
     owner = "table_fit"
     fit.refuse_weights(owner)

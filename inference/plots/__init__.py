@@ -6,10 +6,12 @@ from ppl_models.parts.surface import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from inference.plots.attributes import (
+        plot_item_curves as plot_item_curves,
+        plot_mastery as plot_mastery,
+        plot_mesa as plot_mesa,
         plot_profiles as plot_profiles,
         plot_q_matrix as plot_q_matrix,
     )
-    from inference.plots.categories import plot_categories as plot_categories
     from inference.plots.classifiers import (
         plot_certainty as plot_certainty,
         plot_classifiers as plot_classifiers,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         plot_saturation as plot_saturation,
     )
     from inference.plots.components import (
+        plot_categories as plot_categories,
         plot_discrepancies as plot_discrepancies,
         plot_return as plot_return,
         plot_scree as plot_scree,
@@ -33,10 +36,6 @@ if TYPE_CHECKING:
         plot_decoded_path as plot_decoded_path,
         plot_dwell_times as plot_dwell_times,
         plot_transitions as plot_transitions,
-    )
-    from inference.plots.item_curves import (
-        plot_item_curves as plot_item_curves,
-        plot_mastery as plot_mastery,
     )
     from inference.plots.layers import (
         plot_latent_graph as plot_latent_graph,
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
         plot_policies as plot_policies,
         plot_policy_tables as plot_policy_tables,
     )
-    from inference.plots.q_validation import plot_mesa as plot_mesa
     from inference.plots.topics import (
         plot_group_means as plot_group_means,
         plot_skill_effects as plot_skill_effects,

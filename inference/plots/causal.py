@@ -36,9 +36,6 @@ def plot_causal_graph(
         open_arrows: bool (K, K), edges whose direction is left open: dashed lines without a head.
         open_edges: bool (K, K), edges that may not be there: dotted.
         ax: where to draw; a new figure if None.
-
-    Raises:
-        ValueError: for matrices of another shape.
     """
     size = len(graph.names)
     given = {"weights": weights, "open_arrows": open_arrows, "open_edges": open_edges}

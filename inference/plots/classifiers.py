@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inference.fitting.result import Fit
 from inference.identifiability.classifier_evidence import certainty_by_share
 from inference.inspection.classifier_ensemble import ClassifierEnsemble, CurveBands
 from inference.inspection.classifiers import (
+    ClassifierCurves,
     classifier_curves,
     classifier_structure,
     complete_classifiers,
@@ -23,8 +25,6 @@ from inference.plots._common import axes_of, short_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from inference.fitting.result import Fit
-    from inference.inspection.classifiers import ClassifierCurves
     from inference.selection.saturation import Saturation
 
 
@@ -139,11 +139,9 @@ def plot_saturation(saturation: Saturation, ax: Axes | None = None) -> Axes:
 def _curves(
     fit: Fit | ClassifierEnsemble, data: Any, variate: int | str
 ) -> ClassifierCurves | CurveBands:
-    return (
-        fit.curves(data, variate)
-        if isinstance(fit, ClassifierEnsemble)
-        else classifier_curves(fit, data, variate)
-    )
+    if isinstance(fit, ClassifierEnsemble):
+        return fit.curves(data, variate)
+    return classifier_curves(fit, data, variate)
 
 
 def _by_component(

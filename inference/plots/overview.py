@@ -9,8 +9,7 @@ from inference.base.structure import Structure
 from inference.estimates import estimates_of
 from inference.fitting.columns import Names
 from inference.fitting.result import Fit
-from inference.plots.categories import plot_categories
-from inference.plots.components import plot_signatures
+from inference.plots.components import plot_categories, plot_signatures
 from inference.plots.estimates import plot_estimates
 from inference.plots.hidden_markov import plot_decoded_path, plot_transitions
 from inference.plots.layers import plot_loadings
@@ -72,11 +71,9 @@ def _(structure: MixtureStructure, fit: Fit, data: Any, names: Names | None) -> 
 
 @_picture.register
 def _(structure: HiddenMarkovStructure, fit: Fit, data: Any, names: Names | None) -> Any:
-    return (
-        plot_transitions(fit, names).figure
-        if data is None
-        else plot_decoded_path(fit, data, names=names)
-    )
+    if data is None:
+        return plot_transitions(fit, names).figure
+    return plot_decoded_path(fit, data, names=names)
 
 
 @_picture.register

@@ -289,11 +289,7 @@ def covariance_of(
 
 
 def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int) -> Any:
-    """Return columns as a pandas frame, from a frame, series, array, or names in the data.
-
-    Raises:
-        ValueError: naming the argument, for names that the data lack, or another number of rows.
-    """
+    """Return columns as a pandas frame, from a frame, series, array, or names in the data."""
     data = as_frame(data)
     names = (given,) if isinstance(given, str) else given
     if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):

@@ -86,7 +86,7 @@ def write_choice_report(record: Any, path: str | Path) -> Path:
     Args:
         record: of :func:`inference.selection.select_dimension`,
             :func:`~inference.selection.select_components`,
-            :func:`~inference.selection.saturation`, :func:`~inference.selection.compare_roots`,
+            :func:`~inference.selection.saturation`,
             :func:`~inference.selection.penalty_path`, :func:`~inference.selection.compare_groups`,
             :func:`~inference.selection.item_scores`,
             :func:`~inference.selection.differential_items`,

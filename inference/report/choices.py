@@ -15,7 +15,6 @@ from inference.report import how_many as how_many  # registers its record
 from inference.report.answers import Answer, answer_of
 from inference.report.parts import Finding
 from inference.report.words import entry, finding, say, verdict_of
-from inference.selection.attribute_distributions import RootComparison
 from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.dimension import Selection
 from inference.selection.likelihood_ratio import RatioTest
@@ -185,33 +184,6 @@ def _sentences(text: str) -> str:
     items = [part.strip() for part in others if part.startswith("  ")]
     rest = [part for part in others if not part.startswith("  ")]
     return " ".join([first, *([f"{'; '.join(items)}."] if items else []), *rest])
-
-
-@answer_of.register
-def _(record: RootComparison) -> Answer:
-    best, bic = record.best, {name: fit.bic for name, fit in record.fits.items()}
-    near = [name for name in bic if name != best and bic[name] - bic[best] < CLEAR]
-    doubts = [f"BIC is within {CLEAR:g} for {listed(near)}."] if near else []
-    doubts += [
-        say("roots.rejected", large=test.large, p=test.p_value)
-        for test in record.tests
-        if test.small == best and test.p_value < LIKELY
-    ]
-    restless = [name for name, fit in record.fits.items() if not fit.converged]
-    sure, words = "doubts" if doubts else "clear", " ".join([*doubts, record.text()])
-    verdict = verdict_of(
-        [
-            finding("roots.asked.all", names=listed(list(record.fits))),
-            finding(f"roots.sure.{sure}", words=words),
-            finding("roots.fits.restless", restless=listed(restless)) if restless else None,
-            finding("roots.unseen.all"),
-        ],
-        nothing=f"Go on with the {best} distribution.",
-        answer=f"The {best} distribution, by BIC.",
-        about="choice",
-    )
-    tables = {"Numbers": (record.table.reset_index(), "")}
-    return Answer("Which distribution of the attributes?", verdict, tables=tables)
 
 
 @answer_of.register

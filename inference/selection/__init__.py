@@ -1,12 +1,10 @@
 """Selection of the number of latents: criteria, grids, penalty paths, and tests."""
 
-from inference.selection.attribute_distributions import compare_roots as compare_roots
 from inference.selection.attribute_groups import (
     compare_groups as compare_groups,
     differential_items as differential_items,
     item_scores as item_scores,
 )
-from inference.selection.choice_spread import repeat_choice as repeat_choice
 from inference.selection.dimension import (
     ComponentNoise as ComponentNoise,
     DistributionsAndNumbers as DistributionsAndNumbers,
@@ -34,7 +32,10 @@ from inference.selection.order_selection.select_components import (
     select_components as select_components,
 )
 from inference.selection.overparameterization import overparameterization as overparameterization
-from inference.selection.reproducibility import reproducibility as reproducibility
+from inference.selection.reproducibility import (
+    repeat_choice as repeat_choice,
+    reproducibility as reproducibility,
+)
 from inference.selection.saturation import Saturation as Saturation, saturation as saturation
 from inference.selection.select import select as select
 from inference.selection.sparsity import (
@@ -42,6 +43,6 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
-from ppl_models.parts.renamed import with_old_names as _with_old_names
+from ppl_models.parts.surface import with_old_names as _with_old_names
 
 __getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")

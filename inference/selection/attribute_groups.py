@@ -70,7 +70,7 @@ from inference.programs.program import Params
 from inference.structures.attribute_groups import AttributeGroupsStructure
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.renamed import Renamed
+from ppl_models.parts.surface import Renamed
 
 LEVEL = 0.05
 MAX_ATTRIBUTES = 14  # whose profiles are listed
@@ -127,7 +127,7 @@ class GroupComparison(Answer):
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw shares by group; see :func:`inference.plots.attribute_groups.plot_group_mastery`."""
+        """Draw shares by group; see :func:`inference.plots.attributes.plot_group_mastery`."""
         return draw("plot_group_mastery", self, ax)
 
     @property
@@ -229,7 +229,7 @@ class ItemScores(ItemTests):
     """Score tests of items, without a further fit."""
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw p-values; see :func:`inference.plots.attribute_groups.plot_item_scores`."""
+        """Draw p-values; see :func:`inference.plots.attributes.plot_item_scores`."""
         return draw("plot_item_scores", self, ax)
 
 
@@ -454,11 +454,7 @@ def differential_items(
 
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
-    """The structure of a fit of several groups.
-
-    Raises:
-        ValueError: for another model, or weighted rows.
-    """
+    """The structure of a fit of several groups."""
     fit.refuse_weights(owner)
     structure = fit.structure
     if not isinstance(structure, AttributeGroupsStructure):

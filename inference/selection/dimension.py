@@ -568,9 +568,8 @@ class DistributionsAndNumbers:
         columns = _figures(fits) | {
             name: rows_of_distribution[name].tolist() for name in answer.deciding
         }
-        chosen = min(
-            study.sizes, key=lambda size: (abs(size - answer.num_components), size)
-        )  # groups may be fewer than the grid's first number
+        # groups may be fewer than the grid's first number
+        chosen = min(study.sizes, key=lambda size: (abs(size - answer.num_components), size))
         decided = (_padded(columns, study), answer.score, False, tuple(fits))
         return Selection(chosen, self, study.sizes, *decided, answer=answer)
 

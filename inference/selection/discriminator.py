@@ -127,10 +127,6 @@ def as_variates(owner: str, variates: Any) -> list[Tensor]:
     """Return variates as V floating tensors (N, D_v).
 
     From a table (N, V), one column a variate, or a sequence of V arrays (N,) or (N, ...).
-
-    Raises:
-        ValueError: for fewer than two variates, other numbers of rows, or entries that are missing
-            or not finite.
     """
     if not isinstance(variates, list | tuple):
         table, _ = as_table(variates)
@@ -170,9 +166,6 @@ def held_out_scores(
         variates: V tensors (N, D_v).
         settings: of the network and its training.
         seed: of folds, shuffles, starts and steps.
-
-    Raises:
-        ValueError: for fewer than ten rows a fold.
     """
     num_rows = len(variates[0])
     if num_rows < 10 * settings.num_folds:

@@ -131,7 +131,6 @@ def grow_again(
     Args:
         sizes: rising.
         fits: one a size, of the same data.
-        data: the rows.
         seed: of the starts.
 
     Returns:

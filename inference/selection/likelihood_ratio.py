@@ -370,12 +370,7 @@ def _objective(fit_k: Fit) -> float:
 
 
 def simulated_like(problem: Problem, estimate: Fit, seed: int) -> Any:
-    """Simulate a data set of the shape, gaps, lengths and covariates of the problem's data.
-
-    Raises:
-        ValueError: where what the program observes is not found among the data, or activities of
-            the rows belong to the estimate.
-    """
+    """Simulate a data set of the shape, gaps, lengths and covariates of the problem's data."""
     structure, data = problem.structure, problem.data
     if structure.local_sites:
         raise ValueError(

@@ -65,9 +65,6 @@ def wilson_interval(count: int, total: int, z: float = 1.959963984540054) -> tup
     """Return the 95 % interval of a share (Wilson 1927, doi:10.1080/01621459.1927.10502953).
 
     Never empty, unlike the normal one at 0 and 1.
-
-    Raises:
-        ValueError: unless 0 <= count <= total and total >= 1.
     """
     if total < 1 or not 0 <= count <= total:
         raise ValueError(

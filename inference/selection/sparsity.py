@@ -28,13 +28,13 @@ from inference.fitting.result import Fit
 from inference.programs.global_state import listening
 from inference.programs.program import Params
 from inference.structures.layers.choose_penalty import extended_bic
+from inference.structures.layers.graph_search import estimated_graphs, thresholded
 from inference.structures.layers.penalty_grid import (
     climb_graphs,
     climb_penalties,
     part_of,
     unfinished_text,
 )
-from inference.structures.layers.sparse_graphs import estimated_graphs, thresholded
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
 from ppl_models.parts.penalties import Penalty
@@ -85,9 +85,6 @@ def graphs_of(result: Fit, threshold: float | None = None) -> tuple[Tensor, ...]
         result: a fit of a model that describes its layers.
         threshold: the penalty's own if None; without a penalty every loading that is not zero
             (``result.graphs``).
-
-    Raises:
-        ValueError: for a model without layers, or a threshold that is not positive.
     """
     layers = result.structure.layers
     if not layers:
@@ -283,7 +280,6 @@ def fit_penalty_grid(
         model: with layers and a field ``penalty``.
         data: its rows.
         penalties: of one kind.
-        method: the engine.
         num_restarts: starts of each.
         seed: of the starts.
     """
@@ -306,7 +302,6 @@ def refit_penalty_grid(
         models: without penalties, of equal sizes, each with a graph in every layer.
         data: their rows.
         starts: parameters of each, zero off its graph.
-        method: the engine.
         seed: recorded in the fits.
     """
     if not hasattr(models[0], "graphs"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from inference.base.steps import EStep, Steps, add_statistics
 from inference.base.structure import (
     Capability,
+    Problem,
     Recommendation,
     Structure,
     more_starts,
@@ -27,9 +28,6 @@ from inference.structures.layers.spectral import random_start, spectral_start
 from inference.structures.layers.structure import FEW_STARTS, MAX_ENUMERATED, PRODUCT_SEARCH
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.responses import dispersed_items, filled, num_densities
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,6 @@ def tasks_of(
         function: as the user gave it.
         jobs: as the user gave them.
         must_be_read: refuse what has no name of that kind; else such jobs are named by their place.
-
-    Raises:
-        ValueError: for a function or arguments whose contents cannot be read.
     """
     dtype = str(torch.get_default_dtype())
     try:

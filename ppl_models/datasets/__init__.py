@@ -6,7 +6,6 @@ from ppl_models.data.files import (
     stream_sequences as stream_sequences,
 )
 from ppl_models.datasets.deep_discrete_encoder import strict_design as strict_design
-from ppl_models.datasets.demonstrations import GridWorld as GridWorld
 from ppl_models.datasets.digits import Digits as Digits, load_digits as load_digits
 from ppl_models.datasets.fraction_subtraction import (
     FractionSubtraction as FractionSubtraction,
@@ -52,6 +51,7 @@ from ppl_models.datasets.noisy_or import (
     sample_noisy_or as sample_noisy_or,
 )
 from ppl_models.datasets.options import (
+    GridWorld as GridWorld,
     OptionSequences as OptionSequences,
     options_chain as options_chain,
     simulate_options as simulate_options,

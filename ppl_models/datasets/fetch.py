@@ -13,11 +13,7 @@ FOLDER_VARIABLE = "PPL_MODELS_DATA"
 
 
 def local_file(name: str) -> Path | None:
-    """Path of a file in the folder ``PPL_MODELS_DATA`` names; None where it is not there.
-
-    Raises:
-        ValueError: if the variable is set and names no folder.
-    """
+    """Path of a file in the folder ``PPL_MODELS_DATA`` names; None where it is not there."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return None
@@ -31,9 +27,6 @@ def needed_file(name: str, otherwise: str) -> Path:
     """Path of a required file; see :func:`local_file`.
 
     ``otherwise`` says what to do without it.
-
-    Raises:
-        FileNotFoundError: if the file is not there.
     """
     path = local_file(name)
     if path is None:
@@ -50,11 +43,6 @@ def fetch(name: str, url: str, sha256: str) -> Path:
         name: file name, in the folder and in the cache.
         url: where to download it from.
         sha256: 64 hexadecimal digits.
-
-    Raises:
-        ValueError: if the file found or downloaded has another digest.
-        FileNotFoundError: if it is nowhere and cannot be downloaded; the message says where to put
-            it.
     """
     path = local_file(name)
     if path is not None:
@@ -89,10 +77,6 @@ def prepared(name: str, source: str, arrays: tuple[str, ...], sha256: str) -> di
         source: where the data come from, in words; part of the error message.
         arrays: names of the arrays.
         sha256: digest of their bytes, one after another.
-
-    Raises:
-        FileNotFoundError: if the file is not there; the message says where to put it.
-        ValueError: if it is another file.
     """
     path = local_file(name)
     if path is None:

@@ -233,10 +233,8 @@ def _between_ends(
     Their features count alike in between.
     """
     uses = (torch.ones(0) if layer.graph is None else layer.graph).double()
-    intercepts, share = (
-        torch.logit(guess),
-        (torch.logit(1 - slip) - torch.logit(guess)) / uses.sum(-1),
-    )
+    intercepts = torch.logit(guess)
+    share = (torch.logit(1 - slip) - torch.logit(guess)) / uses.sum(-1)
     for group in layer.curved:  # on the scale of the chance: parts of the whole, or factors
         g, s, size = guess[group.items], slip[group.items], len(group.singles)
         factor = (g / (1 - s)) ** (1 / size)

@@ -87,10 +87,6 @@ def load_noisy_or_sample(name: str) -> NoisyOrSample:
 
     Args:
         name: "img", "plnt", "unif", "con8", "con24", "img_flip" or "img_unif".
-
-    Raises:
-        ValueError: for another name, or content that is not the published one.
-        FileNotFoundError: if the file is not there.
     """
     if name not in DIGESTS:
         raise ValueError(f"name: one of {', '.join(DIGESTS)} was expected, got {name!r}")

@@ -83,12 +83,7 @@ class Independent:
 
 
 def pairs_of(owner: str, argument: str, pairs: Any) -> tuple[Pair, ...]:
-    """Convert pairs of attributes (numbers from 0, or names) to tuples.
-
-    Raises:
-        ValueError: for what is no sequence of pairs, a pair given twice, or an attribute paired
-            with itself.
-    """
+    """Convert pairs of attributes (numbers from 0, or names) to tuples."""
     wanted = f"{owner}: {argument} must be pairs of attributes, by number from 0 or by name"
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
         raise ValueError(f"{wanted}, got {pairs!r}")

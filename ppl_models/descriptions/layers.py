@@ -16,12 +16,12 @@ from torch import Tensor
 
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.distributions import BinaryVector
+from ppl_models.parts.responses import ResponseFamily
 
 if TYPE_CHECKING:
     from ppl_models.parts.item_curves import CurvedItems
     from ppl_models.parts.monotone import MonotoneItems
     from ppl_models.parts.penalties import Penalty
-    from ppl_models.parts.responses import ResponseFamily
 
 
 Params = dict[str, Tensor]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
+from torch.distributions import Distribution, constraints
 
-from ppl_models.descriptions.row_normal import RowNormal
 from ppl_models.parts.covariances import (
     FREE_OF_UNITS,
     FULL,
@@ -19,10 +22,9 @@ from ppl_models.parts.covariances import (
     FamilyPrecisions,
     letters_of,
 )
-from ppl_models.parts.distributions import Flat
+from ppl_models.parts.distributions import Flat, broadcast_shapes
 from ppl_models.parts.precisions import Precision
 from ppl_models.parts.responses import NegativeBinomial, Normal, Poisson, ResponseFamily
-from ppl_models.parts.skewed import SkewedRows
 from ppl_models.parts.validation import check_number, plain_fields
 
 Dims = dict[str, tuple[str, ...]]
@@ -288,3 +290,148 @@ def wider_distributions(
     if isinstance(component, Poisson | NegativeBinomial):
         return Poisson(), NegativeBinomial()
     return (component,)
+
+
+def patterns_of(missing: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Missing patterns of bool (N, J): rows (n,) and observed entries (J,) of each."""
+    kinds, which = torch.unique(missing, dim=0, return_inverse=True)
+    for g, kind in enumerate(kinds):
+        yield (which == g).nonzero().ravel(), ~kind
+
+
+class RowNormal(dist.MultivariateNormal):
+    r"""Multivariate normal that integrates out NaN entries of rows (N, J).
+
+    As :class:`pyro.distributions.MultivariateNormal` otherwise.
+
+    With o the entries of a row that are there, :math:`\log p(x_o) = \log N(x_o; \mu_o,
+    \Sigma_{oo})`, worked out once for all rows that have the same; a row without any has
+    :math:`\log 1`.
+
+    Args:
+        loc: means, (..., J).
+        precision_matrix: (..., J, J).
+    """
+
+    def __init__(
+        self, loc: Tensor, precision_matrix: Tensor, validate_args: bool | None = None
+    ) -> None:
+        # not torch's, which loads a computer algebra system to compare two shapes
+        batch = broadcast_shapes(precision_matrix.shape[:-2], loc.shape[:-1])
+        self.precision_matrix = precision_matrix.expand((*batch, -1, -1))
+        self.loc = loc.expand((*batch, -1))
+        Distribution.__init__(self, batch, loc.shape[-1:], validate_args=validate_args)
+        upside_down = torch.linalg.cholesky(precision_matrix.flip(-2, -1))  # of Lambda
+        inverse = upside_down.flip(-2, -1).mT
+        self._unbroadcasted_scale_tril = torch.linalg.solve_triangular(
+            inverse, torch.eye(loc.shape[-1]).to(inverse), upper=False
+        )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> RowNormal:
+        new: RowNormal = super().expand(
+            batch_shape, self._get_checked_instance(RowNormal, _instance)
+        )
+        return new
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        missing = value.isnan()
+        # steps of sequences are complete, or hidden by their chain
+        if missing.dim() != 2 or not bool(missing.any()):
+            return super().log_prob(value)
+        lower = self._unbroadcasted_scale_tril
+        covariance = lower @ lower.mT
+        is_shared = covariance.dim() == 2 or covariance.shape[-3] == 1  # by all rows
+        off = value - self.loc  # (..., N, J)
+        off = off.expand(*broadcast_shapes(off.shape[:-1], covariance.shape[:-2]), off.shape[-1])
+        parts, places = [], []
+        for rows, seen in patterns_of(missing):
+            x = off[..., rows, :][..., seen]  # (..., n, O)
+            own = covariance if is_shared else covariance[..., rows, :, :]
+            factor = torch.linalg.cholesky(own[..., seen, :][..., seen])
+            if is_shared:
+                factor = factor if factor.dim() == 2 else factor[..., 0, :, :]
+                white = torch.linalg.solve_triangular(factor, x.mT, upper=False).square().sum(-2)
+                volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
+            else:
+                white = (
+                    torch.linalg.solve_triangular(factor, x.unsqueeze(-1), upper=False)
+                    .squeeze(-1)
+                    .square()
+                    .sum(-1)
+                )
+                volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            constant = 0.5 * int(seen.sum()) * torch.log(off.new_tensor(2 * torch.pi))
+            parts.append(-volume - white / 2 - constant)
+            places.append(rows)
+        return torch.cat(parts, -1)[..., torch.cat(places).argsort()]
+
+
+class SkewedRows(TorchDistribution):
+    r"""Skew-normal rows :math:`x = \mu + \delta |u| + e`.
+
+    u is standard normal and :math:`e \sim N(0, \Lambda^{-1})` (Azzalini and Dalla Valle 1996).
+
+    With :math:`M^2 = 1 / (1 + \delta^\top \Lambda \delta)` and :math:`m = M^2\, \delta^\top \Lambda
+    (x - \mu)`,
+
+    .. math::
+
+        \log p(x) = \log 2 + \log N(x; \mu, \Lambda^{-1} + \delta \delta^\top) + \log \Phi(m / M).
+
+    Args:
+        location: mu, (\*batch, J); skew: delta, (\*batch, J).
+        factor: lower triangular L of the precisions Lambda = L L^T, (\*batch, J, J).
+    """
+
+    arg_constraints = {
+        "location": constraints.real_vector,
+        "skew": constraints.real_vector,
+        "factor": constraints.lower_cholesky,
+    }
+    support = constraints.real_vector
+
+    def __init__(
+        self, location: Tensor, skew: Tensor, factor: Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.location, self.skew, self.factor = location, skew, factor
+        batch = broadcast_shapes(location.shape[:-1], skew.shape[:-1], factor.shape[:-2])
+        super().__init__(batch, location.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: torch.Size, _instance: Distribution | None = None) -> SkewedRows:
+        new = self._get_checked_instance(SkewedRows, _instance)
+        # kept unexpanded: log_prob broadcasts
+        new.location, new.skew, new.factor = (self.location, self.skew, self.factor)
+        super(SkewedRows, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.location + math.sqrt(2 / math.pi) * self.skew).expand(
+            self.batch_shape + self.event_shape
+        )
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        with torch.no_grad():
+            shape = torch.Size(sample_shape) + self.batch_shape
+            u = torch.randn(shape, dtype=self.location.dtype, device=self.location.device).abs()
+            noise = torch.randn(*shape, *self.event_shape, 1, dtype=u.dtype, device=u.device)
+            e = torch.linalg.solve_triangular(
+                self.factor.mT.expand(*shape, *self.factor.shape[-2:]), noise, upper=True
+            )
+            return self.location + u.unsqueeze(-1) * self.skew + e.squeeze(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        y = ((value - self.location).unsqueeze(-2) @ self.factor).squeeze(-2)  # L^T (x - mu)
+        d = (self.skew.unsqueeze(-2) @ self.factor).squeeze(-2)
+        shrink = 1 + d.square().sum(-1)  # 1 / M^2
+        along = (y * d).sum(-1)
+        half = self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * shrink.log()
+        distance = y.square().sum(-1) - along.square() / shrink
+        constant = math.log(2) - 0.5 * self.event_shape[0] * math.log(2 * math.pi)
+        log_density = constant + half - distance / 2 + torch.special.log_ndtr(along / shrink.sqrt())
+        return log_density.expand(broadcast_shapes(log_density.shape, self.batch_shape))

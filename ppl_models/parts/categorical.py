@@ -173,9 +173,8 @@ class Categorical(ResponseFamily):
         Args:
             code: (n, N) of whole numbers; linear: (R, n, r, N); thresholds: (R, n, g).
         """
-        log_probabilities = self.log_probabilities_of_item(
-            linear.mT, thresholds.unsqueeze(-2)
-        )  # (R, n, N, C)
+        # (R, n, N, C)
+        log_probabilities = self.log_probabilities_of_item(linear.mT, thresholds.unsqueeze(-2))
         return log_probabilities.gather(
             -1, code.long().expand(log_probabilities.shape[:-1]).unsqueeze(-1)
         ).squeeze(-1)
@@ -392,10 +391,8 @@ class Ordinal(Categorical):
             return super().log_chance_of(code, linear, thresholds)
         pad, place = torch.nn.functional.pad, code.long().expand(len(linear), *code.shape)
         cuts = pad(thresholds.cumsum(-1), (1, 0))
-        upper, lower = (
-            pad(cuts, (0, 1), value=torch.inf).gather(-1, place),
-            pad(cuts, (1, 0), value=-torch.inf).gather(-1, place),
-        )
+        upper = pad(cuts, (0, 1), value=torch.inf).gather(-1, place)
+        lower = pad(cuts, (1, 0), value=-torch.inf).gather(-1, place)
         between = pad((-torch.expm1(-thresholds)).log(), (1, 1)).gather(-1, place)
         eta, sigma = linear.squeeze(-2), torch.nn.functional.logsigmoid
         return sigma(upper - eta) + sigma(eta - lower) + between

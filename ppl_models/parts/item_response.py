@@ -27,9 +27,8 @@ class LinearPredictor:
 
     def tensor(self) -> Tensor:
         r"""Predictor as a tensor, (\*batch, J)."""
-        if (
-            self.loadings.dim() > 2 and self.loadings.shape[-3] == 1
-        ):  # one matrix for all rows: one product
+        # one matrix for all rows: one product
+        if self.loadings.dim() > 2 and self.loadings.shape[-3] == 1:
             return self.latents @ self.loadings.squeeze(-3).mT + self.intercepts
         return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
 

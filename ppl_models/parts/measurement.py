@@ -170,10 +170,6 @@ def layout(bottom: Bottom, graph: tuple[tuple[int, ...], ...] | None) -> Layout 
     Args:
         bottom: the form of the items.
         graph: Q, (J, K) of 0 and 1, or None where it is not known.
-
-    Raises:
-        ValueError: where the form needs a graph and there is none, an item has no attribute, or too
-            many.
     """
     if bottom.subsets((0,)) is None:
         return None
@@ -199,9 +195,6 @@ def layout_of_items(
         owner: of the message.
         profiles: the profiles that there are, (C, K) of 0 and 1; None for all. Items without a
             curve use no product that depends on others over these.
-
-    Raises:
-        ValueError: where an item has no attribute, or too many.
     """
     used: list[list[tuple[Subset, bool]]] = []
     for j, (bottom, row) in enumerate(zip(bottoms, graph, strict=True)):

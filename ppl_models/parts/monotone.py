@@ -107,10 +107,6 @@ def monotone_items(
     Args:
         terms: bool (T, K); uses: bool (J, T); disjunctive: bool (T,) or None; left_out: bool (J,).
         owner: the beginning of the message.
-
-    Raises:
-        ValueError: for an item with some interactions and not all, naming it: its coefficients have
-            no simple coordinates.
     """
     groups: dict[tuple[bool, ...], list[int]] = {}
     for j, row in enumerate(uses.tolist()):

@@ -55,9 +55,6 @@ def as_seed(owner: str, seed: Seed) -> int:
     Args:
         owner: the caller, for the message.
         seed: an integer of at least 0, a generator of NumPy or torch, or None.
-
-    Raises:
-        ValueError: for anything else.
     """
     if seed is None:
         return int(np.random.default_rng().integers(MOST_DRAWN))
@@ -137,11 +134,9 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())  # a number where it has no dims
     if isinstance(value, list) or type(value) is tuple:
         parts = tuple(part if type(part) in PLAIN else _plain(part) for part in value)
-        return (
-            value
-            if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True))
-            else parts
-        )
+        if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        return parts
     return value
 
 

@@ -9,7 +9,6 @@ from scipy.io import savemat
 
 from inference import fit
 from inference.metrics import match_components
-from inference.plots.components import plot_abundances
 from ppl_models import GaussianFactorization
 
 
@@ -32,10 +31,8 @@ def test_unmixing_finds_the_materials():
     result = fit(GaussianFactorization(40, 3, nonnegative=True), scene.pixels, num_restarts=4)
     match = match_components(result.params["signatures"], scene.endmembers)
     assert match.cosine_error.max() < 0.1
-    figure = plot_abundances(result.local["activities"], scene.shape)
-    maps = [axes.images[0].get_array() for axes in figure.axes if axes.images][:3]
-    assert np.allclose(sum(maps), 1)
-    own = np.asarray(maps[match.estimated[0]]).ravel()
+    own = np.asarray(result.local["activities"])
+    own = (own / own.sum(1, keepdims=True))[:, match.estimated[0]]
     assert np.corrcoef(own, scene.abundances[:, 0])[0, 1] > 0.8
 
 
@@ -84,8 +81,6 @@ def test_bad_input(tmp_path, monkeypatch):
         (lambda: load_scene("pavia"), "name must be one of"),
         (lambda: simulate_scene((0, 3)), "height must be a positive integer"),
         (lambda: simulate_scene(noise=-1.0), "noise must not be negative"),
-        (lambda: plot_abundances(np.ones((5, 2)), (2, 2)), "were expected, got"),
-        (lambda: plot_abundances(np.ones((4, 2)), (2, 2), ["a"]), "2 names were expected"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -11,7 +11,7 @@ from support.small_encoders import example, name_of
 from inference import EM, SAEM, ConvergenceWarning, Fit, fit
 from inference.alignment import align
 from inference.base.checkpoint import read_tensors
-from inference.base.draw_steps import GenericDraws
+from inference.base.steps import GenericDraws
 from inference.engines.saem import SAEMState
 from inference.fitting.problem import problem_of
 from inference.metrics import graph_accuracy

@@ -11,7 +11,7 @@ import torch
 
 from inference import EM, Fit, TrainClassifiers, fit
 from inference.inspection import read_classifiers
-from inference.inspection.classifiers import component_histogram, variate_names
+from inference.inspection.classifiers import variate_names
 from ppl_models import Dense, InClassNet, Mixture
 
 
@@ -58,11 +58,6 @@ def test_classifiers_densities_and_their_agreement() -> None:
     np.testing.assert_allclose(found.rows, result.posterior_latents(rows)["components"], rtol=1e-9)
     np.testing.assert_allclose(found.row_weights.sum(1), 1.0, rtol=1e-9)
     assert float(found.inconsistency.max()) < 0.2 < 1 + found.largest_inconsistency
-    edges, densities = component_histogram(result, rows, 1, num_bins=9)
-    assert densities.shape == (2, 9)
-    np.testing.assert_allclose((densities * np.diff(edges)).sum(1), 1.0)
-    whole = np.histogram(rows[:, 2], edges, density=True)[0]
-    np.testing.assert_allclose(w @ densities, whole, atol=0.1)
 
 
 def test_missing_variates_say_nothing() -> None:
@@ -84,8 +79,3 @@ def test_what_is_refused() -> None:
         ValueError, match="independent classifiers .InClassNet. were expected, got Mixture"
     ):
         read_classifiers(fit(Mixture(2, num_items=3), rows, EM(max_iterations=2)), rows)
-    result = fitted(InClassNet((2, 1), 2, networks=Dense((2,))), rows)
-    with pytest.raises(ValueError, match=r"variate must be one of 0, ..., 1, got 2"):
-        component_histogram(result, rows, 2)
-    with pytest.raises(ValueError, match=r"column must be one of 0, ..., 0, got 1"):
-        component_histogram(result, rows, 1, 1)

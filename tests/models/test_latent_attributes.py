@@ -20,7 +20,6 @@ from inference.fitting.problem import problem_of
 from inference.inspection import item_curves, item_rules
 from inference.inspection.attributes import rises
 from inference.programs.program import Program
-from inference.selection import compare_roots
 from inference.uncertainty import standard_errors
 from ppl_models import (
     Additive,
@@ -469,10 +468,3 @@ def test_what_is_asked_of_saturated_items_keeps_to_the_profiles_of_the_hierarchy
         frozenset((0, 1)),
         frozenset((0, 1, 2)),
     }
-    both = compare_roots(found, data, [Saturated()], num_replicates=0)
-    assert (
-        both.tests[0].degrees == 4 + 1 + 4
-    )  # profiles, and coefficients that only the free table tells
-    assert both.fits["saturated"].log_likelihood >= found.log_likelihood - 1e-2
-    back = compare_roots(both.fits["saturated"], data, {"chain": CHAIN}, num_replicates=0)
-    assert back.fits["chain"].log_likelihood == pytest.approx(found.log_likelihood, abs=1e-3)

@@ -18,7 +18,6 @@ from inference.inspection import QValidation
 from inference.report import write_choice_report
 from inference.report.answers import answer_of
 from inference.selection import HeldOut, InformationCriterion, Saturation, Selection
-from inference.selection.attribute_distributions import RootComparison, RootTest
 from inference.selection.sparsity import Path
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 
@@ -173,31 +172,6 @@ def test_rows_of_a_q_matrix(tmp_path):
         r"read its wording first\. [ab]: drop skill \([^)]*\); [ab]: drop skill \([^)]*\)\. After 1"
         r" round",
         said(twice),
-    )
-
-
-def test_a_distribution_of_attributes():
-    def distribution(bic, converged=True):
-        return SimpleNamespace(
-            bic=bic, converged=converged, log_likelihood=-bic / 2, num_parameters=3
-        )
-
-    clear = RootComparison(
-        {"independent": distribution(100.0), "free": distribution(150.0)}, (), None
-    )
-    assert answer_of(clear).verdict.mark == "good"
-    near = RootComparison(
-        {"independent": distribution(100.0), "free": distribution(105.0)}, (), None
-    )
-    assert "BIC is within 10 for free." in said(near)
-    assert "BIC is within" not in said(clear)
-    test = RootTest("independent", "free", 30.0, 4, 0.001, "chi-square", "", None)
-    assert "A test rejects it against the free distribution" in said(replace(clear, tests=(test,)))
-    assert "A test rejects it" not in said(replace(clear, tests=(replace(test, p_value=0.4),)))
-    assert "not converged: free" in said(
-        RootComparison(
-            {"independent": distribution(100.0), "free": distribution(150.0, False)}, (), None
-        )
     )
 
 

@@ -15,14 +15,13 @@ from scipy.special import ndtri
 from inference import EM, fit
 from inference.acdc import acdc
 from inference.selection import select_components, select_dimension
-from inference.selection.order_selection.counting import candidates_of
+from inference.selection.order_selection.counting import candidates_of, misfit_of
 from inference.selection.order_selection.groups import (
     entropy,
     groups_of,
     merged_by_entropy,
     misclassified,
 )
-from inference.selection.order_selection.misfit import misfit_of
 from ppl_models import (
     Bernoulli,
     GaussianFactorization,
@@ -150,7 +149,7 @@ def test_a_distribution_is_contradicted_by_a_second_look_alone(
         looks.append(num_null)
         return misfits[len(looks) - 1], 60.0
 
-    monkeypatch.setattr("inference.selection.order_selection.misfit._measured", measured)
+    monkeypatch.setattr("inference.selection.order_selection.counting._measured", measured)
     assert misfit_of(object(), None, 0) == (expected, 60.0)
     assert looks == tables
 

@@ -16,7 +16,7 @@ from inference.acdc import Bootstrap, acdc
 from inference.acdc.criterion import drawn_like
 from inference.report.how_many import how_many_verdict
 from inference.selection import DistributionsAndNumbers, select_components, select_dimension
-from inference.selection.order_selection.counting import Grid, candidate_of
+from inference.selection.order_selection.counting import Grid, candidate_of, misfit_of
 from inference.selection.order_selection.detectability import (
     LENIENT,
     detectable_variance,
@@ -25,7 +25,6 @@ from inference.selection.order_selection.detectability import (
     weakest_signal,
 )
 from inference.selection.order_selection.kinds.factorization import climb_from, stop_of
-from inference.selection.order_selection.misfit import misfit_of
 from inference.structures.factorization.factorize import Factorize
 from ppl_models import (
     GaussianFactorization,

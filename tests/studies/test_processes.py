@@ -10,7 +10,7 @@ import pytest
 import torch
 from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
-from inference.studies import processes
+from inference.studies import run as workers
 from inference.studies.work import Finished, Task
 
 TASKS = [Task(f"{i}", {}) for i in range(7)]
@@ -44,8 +44,8 @@ class Pool:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, pool: Pool) -> list[Finished]:
-    monkeypatch.setattr(processes, "_pool", pool)
-    return list(processes.in_processes(lambda: None, TASKS, torch.float64, 3))
+    monkeypatch.setattr(workers, "_pool", pool)
+    return list(workers.in_processes(lambda: None, TASKS, torch.float64, 3))
 
 
 def test_one_death_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +92,8 @@ def test_a_function_that_no_process_can_read(monkeypatch: pytest.MonkeyPatch) ->
         )
         yield
 
-    monkeypatch.setattr(processes, "_pool", pool)
+    monkeypatch.setattr(workers, "_pool", pool)
     with pytest.raises(
         ValueError, match="cannot be read in another process.*No module named 'mine'"
     ):
-        list(processes.in_processes(lambda: None, TASKS, torch.float64, 3))
+        list(workers.in_processes(lambda: None, TASKS, torch.float64, 3))

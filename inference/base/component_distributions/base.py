@@ -74,9 +74,8 @@ class ComponentDistribution:
     about: MixtureComponents
 
     site: ClassVar[str]  # the parameter (K, J) that says where components lie
-    shared: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # parameters that all components share, without a dim for them
+    # parameters that all components share, without a dim for them
+    shared: ClassVar[frozenset[str]] = frozenset()
     equation: ClassVar[str] = ""  # the distribution in a sentence of a page
 
     @property

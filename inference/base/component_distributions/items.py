@@ -20,7 +20,7 @@ from inference.base.degenerate import listed
 from inference.base.structure import NamedEstimate
 from inference.programs.coordinates import NormalScales
 from inference.programs.program import Params
-from ppl_models.descriptions.component_sites import item_distribution
+from ppl_models.descriptions.components import item_distribution
 from ppl_models.descriptions.units import column_variances
 from ppl_models.parts.categorical import (
     Categorical,
@@ -248,9 +248,8 @@ class ItemDistribution(ComponentDistribution):
                 centres[self._numeric] + widths[self._numeric] * params["predictors"]
             )
         if "dispersion" in params:
-            new["dispersion"] = (
-                widths[self._dispersed_columns].square() * params["dispersion"]
-            )  # of an item that has sizes the width is 1
+            # of an item that has sizes the width is 1
+            new["dispersion"] = widths[self._dispersed_columns].square() * params["dispersion"]
         return new
 
     @cached_property
@@ -339,9 +338,8 @@ class ItemDistribution(ComponentDistribution):
         if not self._dispersed:
             return data.new_zeros(0)
         values, mask = self.statistic(data)
-        values = (
-            values if mask is None else values.masked_fill_(mask == 0, torch.nan)
-        )  # a copy, where entries are missing
+        # a copy, where entries are missing
+        values = values if mask is None else values.masked_fill_(mask == 0, torch.nan)
         scales = [
             column_variances(values[:, entries], weights) * part.is_canonical
             for part, entries in self._dispersed
@@ -419,17 +417,15 @@ class ItemDistribution(ComponentDistribution):
     ) -> ItemStatistics:
         """Sums over categorical rows, each entry added at its category, (N, J)."""
         batch = responsibilities.shape[:-2] + responsibilities.shape[-1:]  # ([R], K)
-        share = responsibilities.movedim(-2, 0).reshape(
-            len(places), -1
-        )  # (N, [R] K): a row of it is added at once
+        # (N, [R] K): a row of it is added at once
+        share = responsibilities.movedim(-2, 0).reshape(len(places), -1)
         sums, counts = share.new_zeros(len(centre), share.shape[1]), []
         for j, place in enumerate(places.unbind(-1)):
             share_j = share if seen is None else share * seen[:, j : j + 1]
             sums.index_add_(0, place, share_j)
             counts.append(share_j.sum(0))
-        item_counts = self._tables(centre).spread(
-            torch.stack(counts, -1).reshape(*batch, -1)
-        )  # ([R], K, P)
+        # ([R], K, P)
+        item_counts = self._tables(centre).spread(torch.stack(counts, -1).reshape(*batch, -1))
         return ItemStatistics(
             item_counts, sums.mT.reshape(*batch, -1) - centre * item_counts, None, centre
         )
@@ -479,10 +475,8 @@ class ItemDistribution(ComponentDistribution):
             size = columns.stop - columns.start
             place, first = slice(first, first + size), first + size
             if isinstance(part, Ordinal):
-                gaps, gap = (
-                    slice(gap, gap + part.num_thresholds(size)),
-                    gap + part.num_thresholds(size),
-                )
+                gaps = slice(gap, gap + part.num_thresholds(size))
+                gap = gap + part.num_thresholds(size)
                 new[..., place], threshold = maximise_ordinal(
                     part,
                     sums[..., entries].clamp(min=0),
@@ -539,9 +533,8 @@ class ItemDistribution(ComponentDistribution):
         )
 
     def at_bound(self, params: Params) -> list[str]:
-        return (
-            super().at_bound(params) if self.site == "predictors" else []
-        )  # the prior of a table keeps it off zero
+        # the prior of a table keeps it off zero
+        return super().at_bound(params) if self.site == "predictors" else []
 
     def answers(self) -> tuple[int, ...] | None:
         named, out = self.family.category_names(self.about.num_items), []

@@ -42,8 +42,9 @@ from ppl_models.descriptions.row_distributions import (
     LEAST_WIDTH,
     MultivariateNormal,
     RowDistribution,
+    RowNormal,
+    patterns_of,
 )
-from ppl_models.descriptions.row_normal import RowNormal, patterns_of
 from ppl_models.parts.covariances import CovarianceFamily
 
 TAKES_PART = 0.1  # of the largest entry of a direction: a column with as much takes part in it
@@ -199,13 +200,11 @@ class WholeRowDistribution(ComponentDistribution):
         assert isinstance(self.about.component, RowDistribution)
         prior = self.about.component.regularization
         few = (counts < self.about.num_items + 1) & (counts >= 1)
-        few &= (counts < 2) | (
-            prior < LEAST_WIDTH * counts
-        )  # else the prior gives the covariance its width
+        # else the prior gives the covariance its width
+        few &= (counts < 2) | (prior < LEAST_WIDTH * counts)
         spread = spread_of_all()
-        values, vectors = torch.linalg.eigh(
-            spread
-        )  # the data may have no width in a direction themselves
+        # the data may have no width in a direction themselves
+        values, vectors = torch.linalg.eigh(spread)
         factor = vectors * values.clamp(min=0).sqrt()  # of their covariance C = L L^T
         inverse = self.inverse_spread(params)
         inner = factor.mT @ inverse @ factor
@@ -383,9 +382,8 @@ class NormalDistribution(WholeRowDistribution):
                 "data: the noise of MultivariateNormal components is known of complete rows only,"
                 " and some of these have gaps: drop these rows"
             )
-        factor = torch.linalg.cholesky(
-            params["precisions"]
-        )  # Lambda = L L^T, so L^T (x - mu) is standard
+        # Lambda = L L^T, so L^T (x - mu) is standard
+        factor = torch.linalg.cholesky(params["precisions"])
         return torch.einsum("nkj,kji->nki", data.unsqueeze(-2) - params["means"], factor).numpy()
 
 

@@ -84,9 +84,8 @@ def _maximise_item(
         information = torch.cat([top, torch.cat([corner.mT, gram[..., 1:, 1:].sum(-3)], -1)], -2)
         ridge = RIDGE * information.diagonal(dim1=-2, dim2=-1).amax(-1).clamp(min=1e-30)
         information = information + torch.diag_embed(ridge.unsqueeze(-1).expand_as(gradient))
-        held = (
-            inside(point + gradient.sign()) == point
-        )  # on the end of an interval, and drawn beyond it
+        # on the end of an interval, and drawn beyond it
+        held = inside(point + gradient.sign()) == point
         information = information.masked_fill(
             held.unsqueeze(-1) | held.unsqueeze(-2), 0.0
         ) + torch.diag_embed(held.to(point))

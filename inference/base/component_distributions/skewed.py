@@ -87,9 +87,8 @@ class SkewNormalDistribution(WholeRowDistribution):
 
     def hidden(self, params: Params, data: Tensor) -> tuple[Tensor, Tensor]:
         """Location m and scale M of the half-normal latent of every row, ([R], N, K)."""
-        direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(
-            -1
-        )  # ([R], K, J)
+        # ([R], K, J)
+        direction = (params["precisions"] @ params["skews"].unsqueeze(-1)).squeeze(-1)
         variance = 1 / (1 + (direction * params["skews"]).sum(-1))
         along = data @ direction.mT - (direction * params["locations"]).sum(-1).unsqueeze(-2)
         mean = variance.unsqueeze(-2) * along

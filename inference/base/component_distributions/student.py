@@ -89,10 +89,8 @@ class TDistribution(WholeRowDistribution):
         self, statistics: TStatistics, counts: Tensor, params: Params, floor: Tensor
     ) -> Params:
         empty = (counts <= EMPTY).unsqueeze(-1)
-        number, weight = (
-            counts.clamp(min=EMPTY).unsqueeze(-1),
-            statistics.weights.clamp(min=1e-300).unsqueeze(-1),
-        )
+        number = counts.clamp(min=EMPTY).unsqueeze(-1)
+        weight = statistics.weights.clamp(min=1e-300).unsqueeze(-1)
         kept = (statistics.sums / weight + statistics.centre).clamp(
             *ends(self.about.limits, statistics.sums)
         )

@@ -90,9 +90,6 @@ def scan_columns(blocks: RowBlocks, seed: int = 0) -> ColumnScan:
     Args:
         blocks: of frames.
         seed: of the sample.
-
-    Raises:
-        ValueError: for a column that holds texts some of which are numbers.
     """
     import pandas as pd
 

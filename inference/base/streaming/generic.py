@@ -88,9 +88,8 @@ class ProgramRows:
         data = self._tensors(block)
         if isinstance(data, Tensor):
             return data.to(self.dtypes[""])
-        cast = {
-            name: data[name].to(dtype) for name, dtype in self.dtypes.items() if name in data
-        }  # a column of text somewhere, which is not read, is none
+        # a column of text somewhere, which is not read, is none
+        cast = {name: data[name].to(dtype) for name, dtype in self.dtypes.items() if name in data}
         return Columns(cast) if isinstance(data, Columns) else cast
 
     def agree(self, processes: Processes) -> None:

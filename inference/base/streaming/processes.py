@@ -147,11 +147,9 @@ def numbers_of(statistics: Any) -> Tensor:
         ValueError: for a record that holds rows and not only sums.
     """
     tensors = list(_tensors(statistics))
-    return (
-        torch.cat([value.detach().double().flatten() for value in tensors])
-        if tensors
-        else torch.zeros(0, dtype=torch.float64)
-    )
+    if tensors:
+        return torch.cat([value.detach().double().flatten() for value in tensors])
+    return torch.zeros(0, dtype=torch.float64)
 
 
 def _tensors(statistics: Any) -> Iterator[Tensor]:

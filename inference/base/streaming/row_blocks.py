@@ -92,10 +92,8 @@ class RowBlocks:
         opened, processes = source_of(source, columns), Processes(group)
         begin, end = 0, len(opened)
         if split:
-            begin, end = (
-                end * processes.rank // processes.size,
-                end * (processes.rank + 1) // processes.size,
-            )
+            begin = end * processes.rank // processes.size
+            end = end * (processes.rank + 1) // processes.size
         if begin == end and group is None:
             raise ValueError("RowBlocks: at least one row was expected, got none")
         if isinstance(opened, Sparse):

@@ -363,11 +363,6 @@ def check_rows(
         by the number of a row among all, so that it is the same however many processes there are,
         and has, where a model checks its rows itself, beside the drawn rows the lowest and highest
         entry of every column and a row with a missing entry, where there are some.
-
-    Raises:
-        ValueError: for rows that the model refuses, a process without rows, rows of several kinds,
-            a file that changes, or a user's program that takes its rows for more than rows
-            (:mod:`inference.base.streaming.generic`).
     """
     processes = blocks.processes
     if processes.group is not None:
@@ -424,11 +419,9 @@ def check_rows(
     def take(block: Any) -> Any:
         if program_rows is not None:
             return program_rows.taken(block)
-        return (
-            plain(block, numbers.dtype)
-            if scan.is_plain
-            else model.check_data(block, for_fit=False)[0]
-        )
+        if scan.is_plain:
+            return plain(block, numbers.dtype)
+        return model.check_data(block, for_fit=False)[0]
 
     rows = CheckedRows(
         take,
@@ -511,9 +504,8 @@ def _assembled(
         values, rows = (
             np.stack(part) for part in zip(*(getattr(scan, sign) for scan in told), strict=True)
         )
-        best = np.take_along_axis(rows, values.argmin(0)[None], 0)[
-            0
-        ]  # of the first process that has it
+        # of the first process that has it
+        best = np.take_along_axis(rows, values.argmin(0)[None], 0)[0]
         kept += [
             (np.array([row]), scan.extremes[row])
             for scan in told
@@ -527,9 +519,8 @@ def _assembled(
             rows_at(joined_rows([rows for _, rows in kept]), places), for_fit=True
         )
     for warning in heard:
-        if len(places) == num_rows or not issubclass(
-            warning.category, UnvisitedWarning
-        ):  # what is not in a sample may be elsewhere
+        # what is not in a sample may be elsewhere
+        if len(places) == num_rows or not issubclass(warning.category, UnvisitedWarning):
             warnings.warn(warning.message, warning.category, stacklevel=2)
     return (
         map_tensors(Tensor.contiguous, data),

@@ -56,9 +56,6 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
     Args:
         data: as said.
         columns: of a frame or file, in this order; all if None.
-
-    Raises:
-        ValueError: for anything else, a file that is not there, columns that are not there.
     """
     if isinstance(data, dict):
         if columns is not None:
@@ -125,11 +122,7 @@ def source_of(data: Any, columns: Sequence[str] | None = None) -> Source:
 
 
 def column_apart(source: Source, name: str) -> tuple[Source, Source]:
-    """Split a source into the rows without one column, and that column alone.
-
-    Raises:
-        ValueError: for rows without named columns, or without this one.
-    """
+    """Split a source into the rows without one column, and that column alone."""
     if not isinstance(source, _Arrow | _Frame | _Arrays):
         raise ValueError(
             f"weights: the name of a column, {name!r}, was given, and these rows have no named"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from inference.inspection.classification import Classification, classify_rows
-from inference.plots.attribute_groups import plot_group_mastery, plot_item_scores
+from inference.plots.attributes import plot_group_mastery, plot_item_scores
 from inference.programs.data import checked
 from inference.report.page import number, picture, texts, with_error
 from inference.report.parts import (

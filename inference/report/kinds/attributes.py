@@ -27,8 +27,7 @@ from inference.inspection.item_fit import (
 )
 from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.q_validation import QValidation, validate_q
-from inference.plots.attributes import plot_profiles, plot_q_matrix
-from inference.plots.item_curves import plot_item_curves
+from inference.plots.attributes import plot_item_curves, plot_profiles, plot_q_matrix
 from inference.report.causal import causal_parts, verdict_in_words
 from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture, texts, with_error

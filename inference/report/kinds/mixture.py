@@ -9,8 +9,7 @@ import numpy as np
 from inference.base.structure import Structure
 from inference.fitting.columns import labels_of
 from inference.inspection.table_fit import TableFit, table_fit
-from inference.plots.categories import plot_categories
-from inference.plots.components import plot_groups
+from inference.plots.components import plot_categories, plot_groups
 from inference.plots.layers import plot_loadings
 from inference.report.latent_use import certainty, classified_in_words
 from inference.report.mixture_findings import (

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from inference.acdc.criterion import BootstrapNull, FittedNull, Table, acdc
 from inference.base.plugins import load_modules
 from inference.base.progress import NoProgress, Progress
 from inference.base.structure import Method, Problem, Structure, candidate_families
@@ -20,7 +22,8 @@ from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.growing import MORE_STARTS, too_low
-from inference.selection.order_selection.result import HowMany, Status
+from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.result import Climb, HowMany, Status
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.row_distributions import RowDistribution, SkewNormal
 
@@ -204,11 +207,7 @@ def has_rule(model: Any) -> bool:
 
 
 def candidate_of(model: Any) -> Candidate:
-    """Return the candidate that a model is.
-
-    Raises:
-        ValueError: for a model whose components no kind of order selection counts.
-    """
+    """Return the candidate that a model is."""
     load_modules(f"{__package__}.kinds")
     structure = structure_of(model)
     counting = counting_of(structure)
@@ -324,3 +323,48 @@ def rows_of(
         }
         for key, fit_k in fits.items()
     )
+
+
+NUM_NULL = 8  # tables of the refitted null
+ENOUGH = 6  # of them, where they are there already
+CLOSER = 24  # tables of a second look, where the first could be the noise of few
+PLAIN = 10.0  # a misfit that needs no second look
+FEW_ROWS = 50  # that use a component: fewer do not test its distribution
+
+
+def misfit_of(fit: Fit, data: Any, seed: int, climb: Climb | None = None) -> tuple[float, float]:
+    """Return the largest misfit of a component, and the rows of the component with the fewest.
+
+    In standard deviations of exact noise. The tables of a climb that started from this fit are
+    taken for the null, where they are enough. A misfit that would contradict the candidate, and is
+    not plain, is measured again with other draws and more tables, and that counts: on the same data
+    the first moves by one or two from seed to seed.
+    """
+    tables = () if climb is None or climb.start is not fit else climb.tables
+    if climb is not None and len(tables) >= ENOUGH:
+        misfit, used = _measured(fit, data, seed, FittedNull(tables, climb.fits), len(tables))
+    else:
+        misfit, used = _measured(fit, data, seed, BootstrapNull(NUM_NULL, refit=True), NUM_NULL)
+    if MISFIT < misfit < PLAIN:
+        misfit, _ = _measured(fit, data, seed + 1, BootstrapNull(CLOSER, refit=True), CLOSER)
+    return misfit, used
+
+
+def _measured(
+    fit: Fit, data: Any, seed: int, null: BootstrapNull | FittedNull, num_null: int
+) -> tuple[float, float]:
+    """Return the largest score of a component, and the fewest rows of one.
+
+    The null's mean is that of refits; its deviation the table's, times the ratio of the two over
+    all components, for each alone rests on few refits.
+    """
+    k = fit.model.num_components  # type: ignore[attr-defined]
+    refitted = acdc({k: fit}, data, calibrate=null, seed=seed)
+    exact = acdc({k: fit}, data, calibrate=Table(), seed=seed)
+    ratio = refitted.null_sd[k] / exact.null_sd[k]
+    size = float(np.sqrt(np.nanmean(ratio**2))) if np.isfinite(ratio).any() else 1.0
+    scores = (refitted.raw[k] - refitted.null_mean[k]) / (
+        size * exact.null_sd[k] * math.sqrt(1 + 1 / num_null)
+    )
+    finite = scores[np.isfinite(scores)]
+    return float(finite.max(initial=0.0)), float(exact.num_used[k].min())

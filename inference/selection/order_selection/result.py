@@ -16,8 +16,8 @@ from inference.base.frames import pd
 from inference.fitting.result import Fit
 from inference.selection.order_selection.detectability import MISFIT
 from inference.selection.order_selection.groups import Groups
-from ppl_models.parts.renamed import Renamed
 from ppl_models.parts.repr import counted, shows_briefly, told, told_html
+from ppl_models.parts.surface import Renamed
 
 STEEPER = 1.4  # times the mean gain of a superfluous component, from which one is counted
 

@@ -21,7 +21,7 @@ from inference.selection.order_selection.counting import (
     fit_candidates,
 )
 from inference.selection.order_selection.result import HowMany
-from ppl_models.parts.renamed import warn_renamed
+from ppl_models.parts.surface import warn_renamed
 from ppl_models.parts.validation import Seed, as_seed, check_size, is_integer
 
 

@@ -76,13 +76,10 @@ class RowTerms:
     Args:
         seen: which variates are there, 1 or 0, (V, n); None where all are.
         labels: label of each row, -1 where there is none, (n,); None without labels.
-        responsibilities: posteriors of the components that are held fixed, (R, n, C); None where
-            they move.
     """
 
     seen: Tensor | None = None
     labels: Tensor | None = None
-    responsibilities: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +128,6 @@ class Objective:
 
     def row_pulls(self, joint: Tensor, rows: RowTerms) -> Tensor:
         """Gradient terms -n G of n rows, (R, n, C); the posterior for the likelihood alone."""
-        if rows.responsibilities is not None:
-            return rows.responsibilities
         posterior = joint.softmax(-1)
         pull = posterior if self.cost is not None else torch.zeros_like(posterior)
         if rows.labels is None or self.labels is None or self.labels.on == "variates":
@@ -168,15 +163,10 @@ class Objective:
         ``log_scores``, ``scores``: of the rows; ``pull``: of the rows; ``balance``: statistics of
         all rows; ``log_weights``: that follow from them.
         """
-        if rows.responsibilities is not None:
-            out = pull.neg().unsqueeze(1).repeat(1, len(self.about.shapes), 1, 1)
-        else:
-            coefficients = self.of_log_phi(balance, log_weights) / balance.phi
-            if balance.seen_share is not None:
-                coefficients = coefficients / balance.seen_share
-            out = torch.addcmul(
-                pull.unsqueeze(1), coefficients.unsqueeze(2), scores, value=-1
-            ).neg_()
+        coefficients = self.of_log_phi(balance, log_weights) / balance.phi
+        if balance.seen_share is not None:
+            coefficients = coefficients / balance.seen_share
+        out = torch.addcmul(pull.unsqueeze(1), coefficients.unsqueeze(2), scores, value=-1).neg_()
         if rows.labels is not None and self.labels is not None and self.labels.on == "variates":
             target, labelled = self._targets(log_scores, rows.labels)
             out = out - self.label_weight / self.about.num_variates * labelled * target

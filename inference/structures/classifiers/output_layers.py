@@ -35,8 +35,7 @@ from torch import Tensor
 
 from inference.programs.program import Params
 from inference.structures.classifiers.gradients import Balance, Objective, RowTerms
-from inference.structures.classifiers.networks import TrainedNetworks
-from inference.structures.classifiers.rows import Rows
+from inference.structures.classifiers.networks import Rows, TrainedNetworks
 from ppl_models.descriptions.classifiers import ClassifierDescription
 
 MOST_PARAMETERS = 1500  # of a restart

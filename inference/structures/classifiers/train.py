@@ -27,14 +27,13 @@ from inference.structures.classifiers.gradients import (
     RowTerms,
     Shift,
 )
-from inference.structures.classifiers.networks import networks_of
+from inference.structures.classifiers.networks import MOST_RESIDENT, Rows, networks_of
 from inference.structures.classifiers.output_layers import Direction, OutputLayers
 from inference.structures.classifiers.regularizers import (
     CrossTotalCorrelation,
     Labels,
     WeightPenalty,
 )
-from inference.structures.classifiers.rows import MOST_RESIDENT, Rows
 from ppl_models.descriptions.classifiers import ClassifierDescription
 from ppl_models.parts.validation import (
     check_flag,
@@ -248,9 +247,6 @@ class TrainClassifiers:
         learning_rate: of Adam.
         average: look at, and keep, averages of the weights over about the last epoch's steps, which
             have lost the noise of the batches; not where every step takes all rows.
-        frozen_responsibilities: hold the posterior of the components fixed for an epoch and fit
-            each network to it, a generalised EM: the gradient of a batch is then unbiased by
-            itself.
         last_steps: steps of Newton's method for the output layers, on all rows, that end the
             training (at most; until the log-likelihood of all training rows would gain less than
             0.1, or ``tolerance`` a row); 0 leaves them out. Weights of components that overlap much
@@ -278,7 +274,6 @@ class TrainClassifiers:
     validation_share: float = 0.1
     learning_rate: float = 1e-3
     average: bool = True
-    frozen_responsibilities: bool = False
     last_steps: int = 12
     device: str | None = None
     most_resident: int = MOST_RESIDENT
@@ -320,13 +315,6 @@ class TrainClassifiers:
                 f" {self.estimates!r}"
             )
         check_flag(owner, "average", self.average)
-        check_flag(owner, "frozen_responsibilities", self.frozen_responsibilities)
-        if self.frozen_responsibilities and (
-            self.labels is not None or self.penalties or self.cost is None or self.cost.consistency
-        ):
-            raise ValueError(
-                f"{owner}: frozen_responsibilities goes without labels, penalties and consistency"
-            )
         self._check_device(owner)
 
     def _check_device(self, owner: str) -> None:
@@ -506,10 +494,7 @@ class _Training:
             self.num_restarts * (about.num_variates + 1) * len(self.kept) * about.num_components
         )
         self.is_anchored = (
-            method.estimates == "anchored"
-            and numbers <= MOST_STORED
-            and not self.is_full
-            and not method.frozen_responsibilities
+            method.estimates == "anchored" and numbers <= MOST_STORED and not self.is_full
         )
         self.rate = (
             1.0 if self.is_anchored or method.estimates == "batch" else 1.0 / method.memory_batches
@@ -704,7 +689,6 @@ class _Training:
             for _ in range(LEAST_STEPS):
                 self._full_step(course, rate)
             return
-        responsibilities = self._frozen(balance) if self.method.frozen_responsibilities else None
         steps = 0
         while steps < LEAST_STEPS:
             order = torch.randperm(len(self.kept), generator=self.generator)
@@ -713,13 +697,6 @@ class _Training:
                     self.kept[order[begin:end]], self.batch
                 ):
                     chosen = order[begin + place.start : begin + place.stop]
-                    if responsibilities is not None:
-                        terms = replace(
-                            terms,
-                            responsibilities=responsibilities[
-                                :, chosen.to(responsibilities.device)
-                            ],
-                        )
                     if self.anchor is None:
                         shift = None
                     else:
@@ -750,12 +727,6 @@ class _Training:
                 balance.phi, balance.pull = fresh.phi, fresh.pull
             yield begin * self.batch, end * self.batch
             begin = end
-
-    def _frozen(self, balance: Balance) -> Tensor:
-        """Posteriors of the components of all training rows, held fixed, (R, N, C)."""
-        log_phi = balance.phi.log()
-        parts = self._joints(self.kept, log_phi, self.objective.log_weights(balance, log_phi))
-        return torch.cat([joint.softmax(-1) for joint, _, _ in parts], 1)
 
     def _step(
         self,
@@ -789,16 +760,11 @@ class _Training:
 
     def _full_step(self, course: Course, rate: Tensor) -> None:
         """One step on all training rows, in two passes."""
-        if self.method.frozen_responsibilities:
-            balance, _ = self.balance(course, self.kept)
-            frozen = self._frozen(balance)
-        else:
-            balance, frozen = self.balance(course, self.kept)[0], None
+        balance, _ = self.balance(course, self.kept)
         log_phi = balance.phi.log()
         log_weights = self.objective.log_weights(balance, log_phi)
-        for number, (prepared, terms, place) in enumerate(self.rows.batches(self.kept, self.chunk)):
+        for number, (prepared, terms, _) in enumerate(self.rows.batches(self.kept, self.chunk)):
             log_scores, scores = self._scores(prepared, terms, keep=True)
-            terms = terms if frozen is None else replace(terms, responsibilities=frozen[:, place])
             pull = self.objective.row_pulls(
                 self.objective.joint(log_scores, log_phi, log_weights, terms), terms
             )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.base.degenerate import listed
 from inference.base.structure import (
+    Problem,
     Recommendation,
     Structure,
     conditional_log_likelihoods,
@@ -25,11 +26,7 @@ from inference.structures.dictionary.decoders import (
     random_dictionary,
     unit_columns,
 )
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import DictionaryDescription
-
+from ppl_models.descriptions.components import DictionaryDescription
 
 ON_BOUND = 0.999  # of a bound
 SAME = 1 - 1e-6  # cosine of two columns
@@ -45,7 +42,6 @@ class DictionaryStructure(Structure):
 
     @cached_property
     def about(self) -> DictionaryDescription:
-        """The model's description."""
         about: DictionaryDescription = self.model.dictionary()
         return about
 

@@ -162,7 +162,6 @@ class FactorSteps(Steps[FactorStatistics]):
     moments: Moments | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> FactorSteps:
-        """Steps on other rows."""
         self.refuse_weights(weights)
         x, mask = filled(Normal(), data, with_mask=self.mask is not None)
         return replace(self, x=x, mask=mask, moments=None)
@@ -217,7 +216,6 @@ class FactorAnalysisStructure(Structure):
 
     @cached_property
     def about(self) -> FactorDescription:
-        """The model's description."""
         about: FactorDescription = self.model.factors()
         return about
 
@@ -255,13 +253,11 @@ class FactorAnalysisStructure(Structure):
         }
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
-        """Steps of EM on all rows."""
         x, mask = filled(Normal(), problem.data)
         moments = Moments.of(x, mask) if problem.rows is None else None
         return FactorSteps(self.about, problem.program_of_one_row(), x, mask, moments)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
-        """Log-likelihood and log-posterior of the parameters, (R,)."""
         rows = _some_rows(*filled(Normal(), problem.data))
         likelihood = (
             torch.stack([posterior(params, x, mask).log_likelihood.sum(-1) for x, mask in rows])

@@ -59,7 +59,6 @@ class SparseCounts(Counts):
         return is_flat and num_components <= MOST_COMPONENTS
 
     def at(self, index: Tensor) -> Self:
-        """Updates of some of the rows."""
         return type(self)(self.x[index], None, self.concentration, self.shape, self.rate)
 
     @cached_property
@@ -74,21 +73,17 @@ class SparseCounts(Counts):
         return None, self.concentration, self.shape, self.rate
 
     def row_means(self) -> Tensor:
-        """Mean of each row, (N, 1)."""
         return (self.x.row_sums(self.x.values) / self.x.num_columns).unsqueeze(-1)
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Update of z given phi, (R, N, K)."""
         pulls = [_by_rows(self.x, self._ratio(*pair), pair[1].mT) for pair in _pairs(z, phi)]
         return (z * torch.stack(pulls) + (self.shape - 1)) / (1 + self.rate)
 
     def pulls(self, z: Tensor, phi: Tensor) -> dict[str, Tensor]:
-        """Sums over rows of z times the ratio, (R, K, J)."""
         found = [_by_columns(self.x, self._ratio(*pair), pair[0]).mT for pair in _pairs(z, phi)]
         return {"pulls": torch.stack(found)}
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-posterior of each row up to a constant, (R, N)."""
         logs = [
             self.x.row_sums(means(self.x, *p).log_().mul_(self.x.values)) for p in _pairs(z, phi)
         ]
@@ -98,7 +93,6 @@ class SparseCounts(Counts):
         return total
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Given the activities, (N,) or (R, N)."""
         if z.dim() == 2:
             return self.log_likelihood_rows(z.unsqueeze(0), phi.unsqueeze(0))[0]
         flat = SparseCounts(self.x, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from inference.base.component_noise import (
 from inference.base.progress import NoProgress
 from inference.base.structure import (
     Capability,
+    Problem,
     Recommendation,
     Structure,
     candidate_families,
@@ -42,11 +43,7 @@ from inference.structures.factorization.factorize import (
 )
 from inference.structures.factorization.starts import nndsvd, random_factors
 from ppl_models.data.sparse import SparseTable
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-    from ppl_models.descriptions.components import FactorizationDescription
-
+from ppl_models.descriptions.components import FactorizationDescription
 
 NUM_STARTS = 10
 NUM_STARTS_IN_CELLS = 5  # of a sparse table
@@ -65,7 +62,6 @@ class FactorizationStructure(Structure):
 
     @cached_property
     def about(self) -> FactorizationDescription:
-        """The model's description."""
         about: FactorizationDescription = self.model.factorization()
         return about
 
@@ -205,9 +201,8 @@ def _noise(
         )  # given the whole, the split is that of Poisson counts
     else:
         mean = rng.gamma(np.maximum(whole, 1e-300) / delta, delta)
-        shares = rng.standard_gamma(
-            np.maximum(rates, 1e-300) / delta
-        )  # of a Dirichlet distribution, up to their sum
+        # of a Dirichlet distribution, up to their sum
+        shares = rng.standard_gamma(np.maximum(rates, 1e-300) / delta)
     y = poisson_split(
         np.where(np.isnan(counts), rng.poisson(mean), np.nan_to_num(counts)), shares, rng
     )

@@ -344,7 +344,6 @@ class UnmixingSteps(Steps[UnmixingStatistics]):
     x: Tensor
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> UnmixingSteps:
-        """Steps on other rows."""
         self.refuse_weights(weights)
         return replace(self, x=data)
 
@@ -406,7 +405,6 @@ class UnmixingStructure(Structure):
 
     @cached_property
     def about(self) -> UnmixingDescription:
-        """The model's description."""
         about: UnmixingDescription = self.model.unmixing()
         return about
 
@@ -438,11 +436,9 @@ class UnmixingStructure(Structure):
         return {"endmembers": phi, "scales": steps.scales(statistics, phi.double())}
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> UnmixingSteps:
-        """Steps of EM on all rows."""
         return UnmixingSteps(self.about, problem.program_of_one_row(), problem.data)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
-        """Log-likelihood and log-posterior of the parameters, (R,)."""
         _, likelihood, prior = self.steps(problem, 0, 0).e_step(params)
         return likelihood.double().cpu(), (likelihood + prior).double().cpu()
 

@@ -148,16 +148,13 @@ class Counts(Alternating):
         return cls(x, mask, about.concentration, shape, rate)
 
     def on(self, data: Tensor) -> Self:
-        """Updates of other rows, in memory."""
         x, mask = filled(Poisson(), data)
         return replace(self, x=x, mask=mask, rows=None)
 
     def at(self, index: Tensor) -> Self:
-        """Updates of some of the rows."""
         return replace(self, x=self.x[index], mask=None if self.mask is None else self.mask[index])
 
     def row_means(self) -> Tensor:
-        """Mean of each row, (N, 1)."""
         return self.x.clamp(min=0).mean(-1, keepdim=True)
 
     def ratio(self, z: Tensor, phi: Tensor) -> Tensor:
@@ -166,7 +163,6 @@ class Counts(Alternating):
         return ratio if self.mask is None else ratio * self.mask + (1 - self.mask)
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Update of z given phi, (R, N, K)."""
         return (z * (self.ratio(z, phi) @ phi.mT) + (self.shape - 1)) / (1 + self.rate)
 
     def pulls(self, z: Tensor, phi: Tensor) -> Sums:
@@ -187,7 +183,6 @@ class Counts(Alternating):
         return (terms if self.mask is None else terms * self.mask).sum(-1)
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-posterior of each row up to a constant, (R, N)."""
         mu = (z @ phi).clamp_(min=FLOOR)
         terms = mu.log().mul_(self.x).sub_(mu)  # half the time of xlogy; mu is above zero
         total = (terms if self.mask is None else terms * self.mask).sum(-1)
@@ -250,7 +245,6 @@ class DispersedCounts(Counts):
         return (ratio, weight) if self.mask is None else (ratio * self.mask, weight * self.mask)
 
     def activities(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Update of z given phi, (R, N, K)."""
         ratio, weight = self._parts(z, phi)
         return z * (ratio @ phi.mT) / (weight @ phi.mT).clamp(min=1e-300)
 
@@ -269,13 +263,11 @@ class DispersedCounts(Counts):
         )
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Given the activities, (R, N)."""
         return self._seen(
             self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)
         ).sum(-1)
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        """Log-likelihood of each row up to a constant, (R, N)."""
         return (
             self._seen(self._of_mean((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1)
             + self._own_fixed
@@ -478,11 +470,9 @@ class LeastSquares(Alternating):
     x: Tensor
 
     def on(self, data: Tensor) -> LeastSquares:
-        """Updates of other rows, in memory."""
         return LeastSquares(data)
 
     def at(self, index: Tensor) -> LeastSquares:
-        """Updates of some of the rows."""
         return LeastSquares(self.x[index])
 
     def row_means(self) -> Tensor:

@@ -36,9 +36,9 @@ from inference.base.component_noise import (
     poisson_scores,
     poisson_split,
 )
-from inference.base.draw_steps import Averages
 from inference.base.gibbs import PLAIN, Latents, Scan
 from inference.base.progress import NoProgress
+from inference.base.steps import Averages
 from inference.base.structure import (
     Problem,
     Recommendation,
@@ -103,11 +103,7 @@ class UsageGibbs:
     def sweep(
         self, params: Params, latents: Latents, generator: Generator, scan: Scan = PLAIN
     ) -> tuple[Latents, Latents]:
-        """Update presence and amount of every component; P(b = 1) and E[b z] beside it.
-
-        Raises:
-            ValueError: for synchronous draws, which this sampler does not offer.
-        """
+        """Update presence and amount of every component; P(b = 1) and E[b z] beside it."""
         if scan.synchronous:
             raise ValueError("the sampler of usage draws one component after another")
         phi = params["signatures"]
@@ -407,7 +403,6 @@ class UsageStructure(Structure):
 
     @cached_property
     def about(self) -> UsageDescription:
-        """The model's description."""
         about: UsageDescription = self.model.usage()
         return about
 
@@ -438,7 +433,6 @@ class UsageStructure(Structure):
         }
 
     def gibbs(self, program: Program) -> UsageGibbs:
-        """Sampler of the program's rows."""
         return UsageGibbs.build(self.about, program.args[0])
 
     def exact_objective(self, problem: Problem, params: Params) -> None:
@@ -491,10 +485,8 @@ def _(
     structure: UsageStructure, params: Params, data: Tensor, generator: Generator, num_draws: int
 ) -> NoiseDraws:
     """Split every entry at posterior draws of usage; a row counts where a draw uses it."""
-    gibbs, one = (
-        UsageGibbs.build(structure.about, data.to(params["signatures"])),
-        {n: v.unsqueeze(0) for n, v in params.items()},
-    )
+    gibbs = UsageGibbs.build(structure.about, data.to(params["signatures"]))
+    one = {n: v.unsqueeze(0) for n, v in params.items()}
     latents = gibbs.begin(one, generator)
     rng, missing = numpy_generator(generator), data.isnan().numpy()
     phi, counts = params["signatures"].numpy(), data.nan_to_num().numpy()

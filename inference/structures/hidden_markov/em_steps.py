@@ -207,11 +207,9 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     @cached_property
     def centre(self) -> Tensor:
         """Centre of the sums: the overall mean, (P,)."""
-        return (
-            self.distribution.centre(self.cut.rows)
-            if self.given_centre is None
-            else self.given_centre
-        )
+        if self.given_centre is None:
+            return self.distribution.centre(self.cut.rows)
+        return self.given_centre
 
     def e_step(self, params: Params) -> EStep[MoveCounts]:
         """Posteriors of the states, summed over blocks of pieces."""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from inference.base.structure import (
     Capability,
     LabelledLatent,
     NamedEstimate,
+    Problem,
     Recommendation,
     Standard,
     Structure,
@@ -68,10 +69,6 @@ from ppl_models.descriptions.row_distributions import RowDistribution
 from ppl_models.parts.responses import Normal
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
-
 LEAST_SEQUENCES = 10  # that starts are looked for in
 SEARCH = StartSearch(batch=24, rungs=((40, 10), (100, 4)), cap=96, budget=3e8)
 MOST_STATES = 7  # whose renamings are listed where some moves are impossible
@@ -111,11 +108,9 @@ class HiddenMarkovStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> HiddenMarkovStructure | None:
-        return (
-            cls(model)
-            if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription)
-            else None
-        )
+        if isinstance(getattr(model, "hidden_chain", lambda: None)(), HiddenMarkovDescription):
+            return cls(model)
+        return None
 
     def observed_sites(self) -> tuple[str, ...]:
         return ("sequences",)
@@ -285,10 +280,8 @@ class HiddenMarkovStructure(Structure):
 
     def _degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """The same of a few restarts."""
-        steps, often = (
-            self.steps(problem, CHUNK, 1),
-            weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights),
-        )
+        steps = self.steps(problem, CHUNK, 1)
+        often = weights_of_steps(self.steps(problem, CHUNK, 1).packed, problem.weights)
 
         def sums(packed: Tensor, weights: Tensor | None) -> Tensor:
             return value_sums(
@@ -410,11 +403,9 @@ class HiddenMarkovStructure(Structure):
         return num_counted(problem.summed(counted))
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return (
-            self.distribution.category_names(items)
-            if len(items) == self.about.emission.num_items
-            else {}
-        )
+        if len(items) == self.about.emission.num_items:
+            return self.distribution.category_names(items)
+        return {}
 
     def at_bound(self, params: Params) -> list[str]:
         return self.distribution.at_bound(emission_of(params))
@@ -583,11 +574,9 @@ def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
 
 @numeric_items.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, items: Sequence[str]) -> list[str]:
-    return (
-        structure.distribution.numeric_items(items)
-        if len(items) == structure.about.emission.num_items
-        else []
-    )
+    if len(items) == structure.about.emission.num_items:
+        return structure.distribution.numeric_items(items)
+    return []
 
 
 @category_chances.register(HiddenMarkovStructure)
@@ -602,11 +591,9 @@ def _(structure: HiddenMarkovStructure, table: Tensor) -> Tensor:
 
 @candidate_families.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure) -> tuple[Any, ...]:
-    return (
-        tuple(structure.model.candidate_distributions())
-        if structure.distribution.knows_noise
-        else ()
-    )
+    if structure.distribution.knows_noise:
+        return tuple(structure.model.candidate_distributions())
+    return ()
 
 
 @component_noise.register(HiddenMarkovStructure)

@@ -299,11 +299,7 @@ def flippable(layer: GeneralizedLinearLayer) -> Tensor:
 def flipped(
     layer: GeneralizedLinearLayer, loadings: Tensor, intercepts: Tensor, flip: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Loadings (..., J, P) and intercepts (..., J) after latents with ``flip`` (K,) flip.
-
-    Raises:
-        ValueError: for a latent whose values have no other names.
-    """
+    """Loadings (..., J, P) and intercepts (..., J) after latents with ``flip`` (K,) flip."""
     if layer.terms is None:
         return torch.where(flip, -loadings, loadings), intercepts + (loadings * flip).sum(-1)
     turned = flip.nonzero().ravel().tolist()
@@ -328,11 +324,7 @@ def flipped(
 
 
 def permuted(layer: GeneralizedLinearLayer, loadings: Tensor, permutation: Tensor | None) -> Tensor:
-    """Loadings (..., J, P) once new latent l is old latent ``permutation[l]``.
-
-    Raises:
-        ValueError: for an order of the latents under which an item would depend on others.
-    """
+    """Loadings (..., J, P) once new latent l is old latent ``permutation[l]``."""
     if permutation is None or layer.terms is None:
         return loadings if permutation is None else loadings.index_select(-1, permutation)
     order, subsets = permutation.tolist(), _subsets(layer.terms)

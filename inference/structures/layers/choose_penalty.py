@@ -39,9 +39,8 @@ from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.layers.graph_search import Found, search_graphs
+from inference.structures.layers.graph_search import Found, search_graphs, thresholded
 from inference.structures.layers.penalty_grid import climb_graphs, climb_penalties, part_of
-from inference.structures.layers.sparse_graphs import thresholded
 from ppl_models.parts.penalties import Penalty, ToBeChosen, TruncatedLasso
 from ppl_models.parts.validation import check_size, is_number, plain_fields
 

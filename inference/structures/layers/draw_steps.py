@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from inference.base.draw_steps import Averages
 from inference.base.gibbs import Latents
+from inference.base.steps import Averages
 from inference.programs.devices import elements_at_once
 from inference.programs.program import Params
 from inference.structures.layers.categories import (

@@ -396,7 +396,6 @@ class SetSteps(Steps[TowerStatistics]):
         return replace(self.base, data=self.base.data[index], mask=mask).e_step(without_set(params))
 
     def m_step(self, statistics: TowerStatistics, params: Params) -> Params:
-        """M-step of every data set at once."""
         return self.base.m_step(statistics, without_set(params)) | {SET: params[SET]}
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> SetSteps:

@@ -155,9 +155,7 @@ def maximise_layer(
     """Maximise the expected complete-data log-posterior of one layer, starting from ``params``.
 
     Args:
-        layer: the layer's description.
         stats: its expected statistics.
-        params: current parameters, (R, ...).
         num_steps: Newton steps; with 1 or more, the objective does not fall.
 
     Returns:

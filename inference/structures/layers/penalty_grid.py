@@ -69,7 +69,6 @@ class GridSteps(Steps[TowerStatistics]):
         return {name: new.get(name, value) for name, value in params.items()}
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> GridSteps:
-        """Steps on other rows."""
         self.refuse_weights(weights)
         return replace(self, base=self.base.on(data))
 

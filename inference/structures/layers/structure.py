@@ -16,11 +16,10 @@ from torch import Tensor
 
 from inference.base.align import Alignment, Labels
 from inference.base.covariates import SITE, listed_terms, open_coefficients, standard_covariates
-from inference.base.draw_steps import DrawSteps
 from inference.base.gibbs import Gibbs
 from inference.base.outcome import StartsWarning
 from inference.base.starts import StartSearch
-from inference.base.steps import Steps
+from inference.base.steps import DrawSteps, Steps
 from inference.base.structure import (
     Capability,
     LabelledLatent,
@@ -55,7 +54,7 @@ from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import DISPERSION_LIMITS
-from inference.structures.layers.sparse_graphs import estimated_graphs
+from inference.structures.layers.graph_search import estimated_graphs
 from inference.structures.layers.spectral import (
     CUTS,
     EPSILONS,
@@ -91,9 +90,8 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
 
 
-MAX_SUMMED = (
-    2.0**24
-)  # rows times configurations of the first layer, and configurations of two layers
+# rows times configurations of the first layer, and configurations of two layers
+MAX_SUMMED = 2.0**24
 MAX_ENUMERATED = 14  # latents of a layer
 # of SAEM; and where items depend on products of latents: two spectral starts, and latents of both
 # flipped
@@ -102,9 +100,8 @@ PRODUCT_SEARCH = StartSearch(
     batch=2 * FEW_STARTS, rungs=((20, FEW_STARTS),), replicates=2, stall=2, cap=8 * FEW_STARTS
 )
 SEARCH = StartSearch(batch=16, rungs=((40, 8), (80, 3)), replicates=2, stall=2, cap=64, budget=1e10)
-FEW_AT_ONCE = dataclasses.replace(
-    SEARCH, batch=FEW_STARTS, rungs=((80, 3),)
-)  # where a batch of 16 alone exceeds the budget
+# where a batch of 16 alone exceeds the budget
+FEW_AT_ONCE = dataclasses.replace(SEARCH, batch=FEW_STARTS, rungs=((80, 3),))
 ROWS_OF_A_GAP = 200  # with fewer rows, singular values are too rough to say that they have no gap
 RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
@@ -167,28 +164,22 @@ class LayeredStructure(Structure):
         )
 
     def standard(self, problem: Problem) -> Standard | None:
-        return (
-            None
-            if self.covariates is None
-            else standard_covariates(problem, None, self.covariates, type(self))
-        )
+        if self.covariates is None:
+            return None
+        return standard_covariates(problem, None, self.covariates, type(self))
 
     def stand_in(self) -> Tensor | None:
-        return (
-            None
-            if self.covariates is None
-            else torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
-        )
+        if self.covariates is None:
+            return None
+        return torch.ones(1, self.layers[0].num_items + self.num_given, dtype=torch.float64)
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Simulate items beside the covariates of the data, with their gaps, or None."""
         if self.covariates is None:
             return None
-        table, root, size = (
-            self.model.check_data(data, for_fit=False)[0],
-            self.root,
-            self.layers[0].num_items,
-        )
+        table = self.model.check_data(data, for_fit=False)[0]
+        root = self.root
+        size = self.layers[0].num_items
         root = root_of_rows(root, table[:, size:])
         uniform = torch.rand(
             1,
@@ -309,11 +300,9 @@ class LayeredStructure(Structure):
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
-        return (
-            LayeredGibbs.build(self.model, data)
-            if isinstance(data, Tensor)
-            else super().gibbs(program)
-        )
+        if isinstance(data, Tensor):
+            return LayeredGibbs.build(self.model, data)
+        return super().gibbs(program)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor] | None:
         sizes = self._num_configurations
@@ -339,9 +328,8 @@ class LayeredStructure(Structure):
         layers, root = self.layers, self.root
         out = []
         for layer in layers:
-            if (
-                layer.terms is not None
-            ):  # products of attributes with a given graph: the attributes have names
+            # products of attributes with a given graph: the attributes have names
+            if layer.terms is not None:
                 continue
             is_top = layer.parent == root.latent
             if is_top and not (root.renamable or root.flippable):
@@ -389,9 +377,8 @@ class LayeredStructure(Structure):
         expected = expected_answers(
             layer.response, layer.num_items, shares, eta, params.get(layer.dispersion or "")
         )
-        return torch.cat(
-            [expected, program.args[0][..., layer.num_items :].to(expected)], -1
-        )  # covariates as they are
+        # covariates as they are
+        return torch.cat([expected, program.args[0][..., layer.num_items :].to(expected)], -1)
 
     def why_no_standard_errors(self, params: Params) -> str | None:
         if any(layer.penalty is not None for layer in self.layers):
@@ -531,9 +518,8 @@ class LayeredStructure(Structure):
     def _upside_down(self, problem: Problem, params: Params) -> list[str]:
         """Sentences on 0/1 items with slip plus guess above one."""
         layer = self.layers[0]
-        if (
-            layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any())
-        ):  # several coefficients: none is a slip
+        # several coefficients: none is a slip
+        if layer.terms is None or layer.graph is None or bool((layer.graph.sum(-1) != 1).any()):
             return []
         gain = params[layer.loadings].sum(-1)  # of the one product that an item has
         guess = params[layer.intercepts].sigmoid()

@@ -131,11 +131,9 @@ class MixtureSteps(Steps[MixtureStatistics]):
     @cached_property
     def centre(self) -> Tensor:
         """Centre of the sums: the overall mean, (P,)."""
-        return (
-            self.distribution.centre(self._items)
-            if self.given_centre is None
-            else self.given_centre
-        )
+        if self.given_centre is None:
+            return self.distribution.centre(self._items)
+        return self.given_centre
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -297,7 +295,6 @@ class MixtureSetSteps(Steps[MixtureStatistics]):
         return EStep(parts.total(), total, self.base.program.log_prior(own))
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
-        """M-step of every data set at once."""
         own = replace(self.base, given_floor=self._floors[params[SET].long()])
         return own.m_step(statistics, without_set(params)) | {SET: params[SET]}
 

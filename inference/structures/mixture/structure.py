@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
     NamedEstimate,
+    Problem,
     Recommendation,
     Standard,
     Structure,
@@ -68,18 +69,13 @@ from inference.structures.mixture.tables import most_classes, table_too_small
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
-
-
 SEARCH = StartSearch()
 LLOYD_STEPS = 20
 # components of which k-means++ often leaves a cluster out: more starts then take Lloyd steps, and
 # every second one of the others is drawn greedily; of fewer components such starts are too alike
 MANY, MOST_LLOYD = 8, 3
-FEW_AT_ONCE = StartSearch(
-    batch=12, rungs=((40, 6), (100, 3)), replicates=3
-)  # where a batch of 30 alone exceeds the budget
+# where a batch of 30 alone exceeds the budget
+FEW_AT_ONCE = StartSearch(batch=12, rungs=((40, 6), (100, 3)), replicates=3)
 OTHER_STREAM = 2**61
 
 
@@ -95,7 +91,6 @@ class MixtureStructure(Structure):
 
     @cached_property
     def about(self) -> MixtureComponents:
-        """The model's description."""
         about: MixtureComponents = self.model.components()
         return about
 
@@ -106,11 +101,9 @@ class MixtureStructure(Structure):
 
     @classmethod
     def of(cls, model: Callable[..., Any]) -> MixtureStructure | None:
-        return (
-            cls(model)
-            if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents)
-            else None
-        )
+        if isinstance(getattr(model, "components", lambda: None)(), MixtureComponents):
+            return cls(model)
+        return None
 
     def bind(self, data: Any, weights: Tensor | None = None) -> Any:
         about = self.about
@@ -126,11 +119,9 @@ class MixtureStructure(Structure):
         own = standard(
             replace(problem, data=items_of(about, problem.data)), self.distribution, type(self)
         )
-        return (
-            own
-            if about.covariates is None
-            else standard_covariates(problem, own, about.covariates, type(self))
-        )
+        if about.covariates is None:
+            return own
+        return standard_covariates(problem, own, about.covariates, type(self))
 
     def separates(self, fixed: Fixed) -> bool:
         """Weights, variances, and chances or rates of items without a dispersion."""
@@ -308,11 +299,9 @@ class MixtureStructure(Structure):
         return ("items",) if self.regresses else ()
 
     def stand_in(self) -> Tensor | None:
-        return (
-            torch.zeros(1, self.about.num_items + self.num_given, dtype=torch.float64)
-            if self.regresses
-            else None
-        )
+        if self.regresses:
+            return torch.zeros(1, self.about.num_items + self.num_given, dtype=torch.float64)
+        return None
 
     def shares(self, params: Params, data: Tensor) -> Tensor:
         """Posterior probabilities of the components of every row, ([R], N, K)."""
@@ -329,9 +318,8 @@ class MixtureStructure(Structure):
         table = self.model.check_data(data, for_fit=False)[0]
         program = Program(replace(self.model, covariates=None), None, len(table))
         chances = log_chances(about, params, table.to(next(iter(params.values())))).exp()
-        generator = torch.Generator().manual_seed(
-            seed ^ OTHER_STREAM
-        )  # not the numbers that the items are drawn with
+        # not the numbers that the items are drawn with
+        generator = torch.Generator().manual_seed(seed ^ OTHER_STREAM)
         assigned = (
             torch.multinomial(chances.expand(len(table), -1).cpu(), 1, generator=generator)
             .squeeze(-1)
@@ -426,11 +414,9 @@ class MixtureStructure(Structure):
 
     def _drawn(self, items: Sequence[str]) -> Sequence[str]:
         """Names of the items, without covariates where all columns are named."""
-        return (
-            items[: self.about.num_items]
-            if len(items) == self.about.num_items + self.num_given
-            else items
-        )
+        if len(items) == self.about.num_items + self.num_given:
+            return items[: self.about.num_items]
+        return items
 
     def category_names(self, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
         items = self._drawn(items)
@@ -558,11 +544,9 @@ def _(structure: MixtureStructure, problem: Problem, smaller: Params) -> Params 
 @candidate_families.register(MixtureStructure)
 def _(structure: MixtureStructure) -> tuple[Any, ...]:
     """Candidate families for order selection; none where component noise is unknown."""
-    return (
-        tuple(structure.model.candidate_distributions())
-        if structure.distribution.knows_noise
-        else ()
-    )
+    if structure.distribution.knows_noise:
+        return tuple(structure.model.candidate_distributions())
+    return ()
 
 
 @normal_scales.register(MixtureStructure)
@@ -587,21 +571,17 @@ def _(structure: MixtureStructure, names: Sequence[str]) -> dict[str, tuple[str,
 @numeric_items.register(MixtureStructure)
 def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
     items = structure._drawn(items)
-    return (
-        structure.distribution.numeric_items(items)
-        if len(items) == structure.about.num_items
-        else []
-    )
+    if len(items) == structure.about.num_items:
+        return structure.distribution.numeric_items(items)
+    return []
 
 
 @threshold_labels.register(MixtureStructure)
 def _(structure: MixtureStructure, items: Sequence[str]) -> list[str]:
     items = structure._drawn(items)
-    return (
-        structure.distribution.threshold_names(items)
-        if len(items) == structure.about.num_items
-        else []
-    )
+    if len(items) == structure.about.num_items:
+        return structure.distribution.threshold_names(items)
+    return []
 
 
 @category_chances.register(MixtureStructure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from inference.base.align import Labels
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    Problem,
     Recommendation,
     Structure,
     can_sum_out,
@@ -32,9 +33,6 @@ from inference.structures.noisy_or.likelihood import (
 )
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 
 def check_enumerable(num_causes: int, num_rows: int) -> None:

@@ -272,7 +272,6 @@ class TruncatedSteps(CauseSteps):
         )
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> TruncatedSteps:
-        """Steps on other rows."""
         raise ValueError("states belong to their rows: begin or open truncated steps on the others")
 
     @torch.no_grad()

@@ -308,7 +308,6 @@ class ContinuousOptionsStructure(Structure):
 
     @cached_property
     def about(self) -> PolicyDescription:
-        """The model's description."""
         about: PolicyDescription = self.model.policy_chain()
         return about
 
@@ -339,7 +338,6 @@ class ContinuousOptionsStructure(Structure):
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
-        """Steps of EM."""
         return self._steps(problem, num_inner)
 
     def align(

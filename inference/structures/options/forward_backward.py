@@ -151,11 +151,7 @@ class Along:
         return out
 
     def forward(self) -> tuple[np.ndarray, np.ndarray]:
-        """Forward probabilities at every step, (C, P, O), and log-normalisers (C, P).
-
-        Raises:
-            ValueError: naming the first step that is impossible.
-        """
+        """Forward probabilities at every step, (C, P, O), and log-normalisers (C, P)."""
         pieces, steps = self.words.shape
         alpha = np.empty((steps, pieces, self.num_options))
         scale = np.empty((steps, pieces))

@@ -103,10 +103,6 @@ def count_moments(
     ``chunks``: packed sequences (B, T, 2), or an iterable of them; ``num_states``, ``num_actions``:
     S and A; ``continued``: the chunks are pieces in time of the same B sequences (else every chunk
     holds whole sequences).
-
-    Raises:
-        ValueError: if the table of A^2 S^3 numbers is too large, or no window of three known steps
-            was found.
     """
     s, a = num_states, num_actions
     if a * a * s**3 > MAX_ENTRIES:
@@ -240,11 +236,7 @@ class MomentEstimate:
 
 
 def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
-    """The O-th singular value of K for every state, NaN where never visited.
-
-    Raises:
-        ValueError: naming the number that failed, and what to do instead.
-    """
+    """The O-th singular value of K for every state, NaN where never visited."""
     remedy = "start at random instead (init='random', several restarts)"
     for name, size in (("num_actions", moments.num_actions), ("num_states", moments.num_states)):
         if size < num_options:
@@ -325,13 +317,8 @@ def state_by_state(moments: OptionMoments, num_options: int, seed: int = 0) -> M
     """Policies by one eigenvalue problem a state, matched along a spanning tree.
 
     Args:
-        moments: counted, or exact.
         num_options: O, at most the number of actions and of states.
         seed: of the directions in which actions are combined.
-
-    Raises:
-        ValueError: if the moments lack rank, or there is no next state that every action taken in a
-            state can lead to; naming the state and the numbers.
     """
     singular_pairs = check_ranks(moments, num_options)
     s_all, a_all, o = moments.num_states, moments.num_actions, num_options
@@ -501,17 +488,12 @@ def refine_moments(
     """Composite-likelihood estimate of policies from windows of three steps.
 
     Args:
-        moments: counted, or exact.
         estimate: from :func:`state_by_state`.
         max_iterations: of EM.
 
     Returns:
         Policies in the same order of the options; the diagnostics are those of ``estimate``, but
         for the singular values of the policies.
-
-    Raises:
-        ValueError: if the sizes of ``estimate`` are not those of ``moments``, or ``max_iterations``
-            is not positive.
     """
     s, a = moments.num_states, moments.num_actions
     if estimate.low.shape[::2] != (s, a) or estimate.high.shape[0] != s:
@@ -532,14 +514,12 @@ def refine_moments(
     to_pair, to_middle, to_ahead = (
         _adder(code, size) for code, size in ((pair, s * s), (middle, s * a), (ahead, s * a))
     )
-    pair_shares = np.repeat(
-        (to_pair @ weight)[:, None] / o, o, 1
-    )  # pi, (past and middle state, option)
+    # pi, (past and middle state, option)
+    pair_shares = np.repeat((to_pair @ weight)[:, None] / o, o, 1)
     last = -np.inf
     for iteration in range(SETTLING + max_iterations):
-        begins = (
-            pair_shares[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]
-        )  # (windows, option)
+        # (windows, option)
+        begins = pair_shares[pair] * low.transpose(0, 2, 1).reshape(s * a, o)[middle]
         goes_on = (high @ low).transpose(0, 2, 1).reshape(s * a, o)[ahead]
         total = (begins * goes_on).sum(1)
         objective = float(weight @ np.log(total)) * moments.num_windows

@@ -11,7 +11,7 @@ from support.option_sequences import case, close, simulate
 from torch import Tensor
 
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.starts import random_policies
+from inference.structures.options.structure import random_policies
 from ppl_models import OptionsHMM
 from ppl_models.data.sequences import pack
 from ppl_models.datasets import options_chain, simulate_options
@@ -28,10 +28,9 @@ def test_memory_does_not_grow_with_the_number_of_steps(
     here blocks are tiny.
     """
     tiny = {
-        "word_blocks.PIECE": 2**8,
         "word_tree.PIECE": 2**8,
-        "word_blocks.BLOCK": 2**12,
-        "word_blocks.KEPT": 2**12,
+        "word_tree.BLOCK": 2**12,
+        "word_tree.KEPT": 2**12,
         "word_tree.MAX_WORDS": 2**8,
     }
     tiny |= {"word_pieces.HELD": 2**12, "word_pieces.MOST_PRODUCTS": 2**10}

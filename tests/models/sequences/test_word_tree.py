@@ -65,7 +65,7 @@ def test_pieces_and_blocks_change_nothing(
             ("KEPT", kept),
             ("WASTE", min(block, 2**10)),
         ):
-            monkeypatch.setattr(f"ppl_models.sequences.word_blocks.{name}", value)
+            monkeypatch.setattr(f"ppl_models.sequences.word_tree.{name}", value)
         monkeypatch.setattr("ppl_models.sequences.word_tree.PIECE", piece)
         tree = WordTree.build(words, lengths, 4, shared=shared)
         assert (len(tree.stages[0].ranges(3)) > 2) == (piece < 8)

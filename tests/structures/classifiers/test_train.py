@@ -223,13 +223,12 @@ def test_two_normals_are_found() -> None:
     )
 
 
-def test_all_rows_at_once_and_frozen_responsibilities_reach_the_cost_of_batches() -> None:
+def test_all_rows_at_once_reach_the_cost_of_batches() -> None:
     data, _ = two_normals(1500)
     model = InClassNet((1, 1), 2, networks=Dense((16,)))
     methods = {
         "batches": QUICK,
         "all rows": replace(QUICK, batch_size=None),
-        "frozen": replace(QUICK, frozen_responsibilities=True),
         "moving": replace(QUICK, estimates="moving", learning_rate=5e-4),
         "batch": replace(QUICK, estimates="batch"),
     }
@@ -443,10 +442,6 @@ def test_rows_in_a_file_are_fetched_as_they_are_needed(tmp_path: Any) -> None:
         ({"cost": None}, "there must be labels to learn from"),
         ({"cost": CrossTotalCorrelation}, "add parentheses"),
         ({"penalties": ("even",)}, "penalties must be"),
-        (
-            {"frozen_responsibilities": True, "penalties": EvenWeights()},
-            "goes without labels, penalties",
-        ),
         ({"learning_rate": 0}, "learning_rate must be positive"),
     ],
 )

@@ -18,7 +18,7 @@ from inference import EM, fit
 from inference.base.steps import summed_statistics
 from inference.fitting.problem import problem_of
 from inference.structures.options.em_steps import OptionSteps
-from inference.structures.options.starts import random_policies
+from inference.structures.options.structure import random_policies
 from ppl_models import OptionsHMM
 from ppl_models.data.sequences import UnvisitedWarning
 from ppl_models.descriptions.options import high_of_termination

@@ -12,7 +12,7 @@ from support.option_moments import error
 from inference import EM, fit
 from inference.fitting.problem import problem_of
 from inference.structures.options.moments import MomentEstimate, MomentWarning
-from inference.structures.options.starts import moment_start
+from inference.structures.options.structure import moment_start
 from ppl_models import OptionsHMM
 from ppl_models.datasets import options_chain, simulate_options
 

@@ -45,6 +45,7 @@ from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
+    FEW_ROWS,
     LARGEST,
     Candidate,
     Counting,
@@ -55,6 +56,7 @@ from inference.selection.order_selection.counting import (
     counting_of,
     fit_candidates,
     lead_of,
+    misfit_of,
     rows_of,
     status_of,
 )
@@ -65,7 +67,6 @@ from inference.selection.order_selection.detectability import (
     noise_edge,
     smallest_share,
 )
-from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
 from inference.selection.order_selection.result import STEEPER, Climb, HowMany
 from inference.structures.factorization.factorize import Factorize
 from inference.structures.factorization.starts import nndsvd
@@ -299,9 +300,8 @@ def left_out(grid: Grid) -> int:
     generator = torch.Generator().manual_seed(grid.seed)
     out = (torch.rand(table.shape, generator=generator) < LEFT_OUT) & ~table.isnan()
     kept = table.masked_fill(out, math.nan)
-    out &= (kept.nansum(-1, keepdim=True) > 0) & (
-        kept.nansum(0) > 0
-    )  # what is left must say something of the row and the column
+    # what is left must say something of the row and the column
+    out &= (kept.nansum(-1, keepdim=True) > 0) & (kept.nansum(0) > 0)
     kept = table.masked_fill(out, math.nan)
     first = replace(grid.candidates[0], name="held out")
     values = {}

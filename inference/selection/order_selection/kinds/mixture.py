@@ -34,6 +34,7 @@ from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
+    FEW_ROWS,
     LARGEST,
     RISEN,
     Candidate,
@@ -45,13 +46,13 @@ from inference.selection.order_selection.counting import (
     counting_of,
     finalists,
     lead_of,
+    misfit_of,
     penalised,
     rows_of,
     status_of,
 )
 from inference.selection.order_selection.detectability import MISFIT, detectable_variance
 from inference.selection.order_selection.groups import entropy, groups_of, merged_by_entropy
-from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
 from inference.selection.order_selection.result import HowManyGroups, HowManyStates
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure

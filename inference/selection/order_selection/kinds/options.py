@@ -38,6 +38,7 @@ from inference.inspection.options import log_likelihood_parts, smooth_options
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
     CLEAR,
+    FEW_ROWS,
     Candidate,
     Counting,
     Fits,
@@ -48,12 +49,12 @@ from inference.selection.order_selection.counting import (
     finalists,
     fit_candidates,
     lead_of,
+    misfit_of,
     penalised,
     rows_of,
     status_of,
 )
 from inference.selection.order_selection.detectability import MISFIT
-from inference.selection.order_selection.misfit import FEW_ROWS, misfit_of
 from inference.selection.order_selection.result import HowManyOptions
 from inference.structures.options.structure import OptionsStructure
 
@@ -85,7 +86,6 @@ class CountingOptions(Counting):
     # their likelihood has long ridges: a nat does not matter
 
     def describe(self, structure: OptionsStructure) -> tuple[str, int, Any]:
-        """Return the name of the one candidate."""
         return "options", 0, None
 
     def check(self, candidates: Sequence[Candidate]) -> None:
@@ -154,7 +154,6 @@ def distinct_options(fit: Fit, packed: Tensor) -> tuple[tuple[int, ...], ...]:
     """Return options of a fit, those together whose policies the data do not distinguish.
 
     Args:
-        fit: the fit.
         packed: its sequences, (B, T, 2).
     """
     counts = _expected_actions(fit, packed)
