@@ -63,6 +63,9 @@ class Call:
             if len(parts) > len(names):
                 raise ValueError(self._refusal(f"{len(parts)} of them"))
             values = dict(zip(names, parts, strict=False))
+        if isinstance(data, dict) and len(takes.needed) > 1 and not takes.by_name(data, least=1):
+            others = [str(name) for name in data if not takes.has(str(name))]
+            raise ValueError(self._refusal(f"a dict with {', '.join(others)}, which are none"))
         if missing := [name for name in takes.needed if name not in values]:
             got = f"{', '.join(values)} alone" if values else "none of them"
             raise ValueError(f"{self._refusal(got)}: give {', '.join(missing)} too")

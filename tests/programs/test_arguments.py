@@ -216,6 +216,7 @@ def test_arguments_by_place_alone_and_any_number_of_them() -> None:
         (None, {}, "give x, y too"),
         ((X, Y, 2, 1.0, None, 7), {}, "got 6 of them"),
         ({"x": X}, {}, "x alone: give y too"),
+        ({"x": X, "z": Y}, {}, "got a dict with z, which are none"),
         ((X, Y), {"kwargs": {"colour": 1}}, "kwargs 'colour'"),
         ((X, Y), {"args": (2, 1.0, None, 3)}, "4 args"),
         ((X, Y), {"args": 2}, "a tuple and a dict were expected"),
