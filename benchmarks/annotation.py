@@ -4,13 +4,14 @@ Classes of items are latent, and every annotator (or position) labels every item
 of NumPyro's ``examples/annotation.py`` (Paun et al. 2018, doi:10.1162/tacl_a_00040), labels are
 simulated from it, and our side is the program as it stands in ``benchmarks/programs``, handed to
 ``fit`` with the engine that ``--help`` names: ``EM()`` with standard errors where these mean
-something, ``Laplace()`` where priors count, ``NUTS()`` for crossed effects of annotators.
-NumPyro's side is the same posterior with classes summed out by hand; it starts from our estimate,
-so that classes have the same names. One JSON line a model: processor seconds of both,
-``distance``, the largest distance of our estimates from NumPyro's means in its standard deviations,
-and ``spread``, the median ratio of our errors to these. An optimum of EM is a mode, and lies off
-the mean where the posterior is skew. NumPyro is not a dependency of this library: install it
-beside; without it our lines come alone.
+something, ``Laplace()`` where priors count, ``NUTS()`` for crossed effects of annotators. NumPyro's
+side is the same posterior with classes summed out by hand; it starts from our estimate, so that
+classes have the same names. One JSON line a model: processor seconds of both, ``distance``, the
+largest distance of our estimates from NumPyro's means in its standard deviations, and ``spread``,
+the median ratio of our errors to these. An optimum of EM is a mode, and lies off the mean where the
+posterior is skew; ``Laplace()`` holds a spread whose optimum is zero there, with a warning, so that
+``item_difficulty`` has a spread below one where that happens. NumPyro is not a dependency of this
+library: install it beside; without it our lines come alone.
 
 Run: ``python benchmarks/annotation.py [--num-items 200] [--only dawid_skene,mace]``.
 """

@@ -112,7 +112,9 @@ class Laplace:
             held += coordinates.at_zero(functools.partial(_log_posterior, program))
         if held:
             warnings.warn(
-                f"Laplace: entries on the bound of their interval are held there: {listed(held)}",
+                f"Laplace: entries on the bound of their interval are held there: {listed(held)};"
+                " the draws of all others are given these, and too narrow where they may be off"
+                " it, which NUTS() draws too",
                 ConvergenceWarning,
                 stacklevel=2,
             )
