@@ -5,6 +5,8 @@ geometric durations, and EM.
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -377,3 +379,36 @@ def test_survival_far_out_keeps_its_digits() -> None:
     exact = stats.nbinom.logsf(np.arange(60) - 1, 20.0, 20.0 / 24.0)
     np.testing.assert_allclose(survival[0], exact, rtol=2e-2, atol=1e-12)
     np.testing.assert_allclose(logs[0, -1], survival[0, -1], rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")  # three rows, and a single one, to a state
+def test_em_ends_where_the_r_package_hsmm_does() -> None:
+    """Normal items, free durations, twelve steps; the third state is left with a single row."""
+    path = Path(__file__).parents[2] / "references" / "hidden_semi_markov.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    start = {name: torch.tensor(value, dtype=F64) for name, value in known["start"].items()}
+    x = np.random.RandomState(1234).randn(12)  # noqa: NPY002
+    x[4:8] += 5.0
+    init = {
+        "initial": torch.full((3,), 1 / 3, dtype=F64),
+        "transitions": start["moves"] / start["moves"].sum(1, keepdim=True),
+        "duration_chances": start["durations"],
+        "predictors": start["means"][:, None],
+        "dispersion": start["scales"][:, None] ** 2,
+    }
+    model = HiddenMarkov(3, Normal(), 1, concentration=1.0, durations=FreeDurations(4))
+    found = fit(model, x[:, None], EM(acceleration=None), init=init, num_restarts=1).params
+    order = found["transitions"].argmax(1)
+    places = found["predictors"][:, 0].argsort()  # the first, the third, the second
+    one, three, two = places.tolist()
+    at = torch.tensor([one, two, three])
+    assert order[at].tolist() == [two, three, one]
+    for name, expected in (
+        ("duration_chances", known["durations"]),
+        ("predictors", [[value] for value in known["means"]]),
+    ):
+        torch.testing.assert_close(
+            found[name][at], torch.tensor(expected, dtype=F64), rtol=0, atol=1e-5
+        )
+    scales = found["dispersion"][at][:2, 0].sqrt()
+    torch.testing.assert_close(scales, torch.tensor(known["scales"], dtype=F64), rtol=0, atol=1e-5)
