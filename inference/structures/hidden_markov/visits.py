@@ -122,16 +122,17 @@ def _forward(chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Forward:
     backward, survival = (
         part.flip(-1).unsqueeze(1) for part in (chain.tables.durations, chain.tables.survival)
     )
+    together = not bool(start.any())  # sequences of one length
     for t in range(steps):
-        here = first
-        if t > 0:
-            here = (ended[..., t - 1].unsqueeze(-1) + moves).logsumexp(-2)
+        here = first if t == 0 else (ended[..., t - 1].unsqueeze(-1) + moves).logsumexp(-2)
+        if not together:
             here = torch.where((start == t).unsqueeze(-1), first, here)
-        begun[..., t] = here.masked_fill((start > t).unsqueeze(-1), NEVER)
-        relative[..., t] = begun[..., t] - total[..., t]
+            here = here.masked_fill((start > t).unsqueeze(-1), NEVER)
+        begun[..., t] = here
         n = min(most, t + 1)
+        torch.sub(here, total[..., t], out=relative[..., t])
         window = relative[..., t + 1 - n : t + 1] + backward[..., most - n :]
-        ended[..., t] = total[..., t + 1] + window.logsumexp(-1)
+        torch.add(total[..., t + 1], window.logsumexp(-1), out=ended[..., t])
     n = min(most, steps)
     window = relative[..., steps - n :] + survival[..., most - n :]
     last = total[..., -1] + window.logsumexp(-1)
@@ -153,50 +154,59 @@ def smoothed_visits(
     sums = _forward(chain, densities, lengths)
     moves = log_chances(chain.transitions).unsqueeze(1)
     steps, total, evidence = sums.begun.shape[-1], sums.total, sums.evidence
-    often = None if weights is None else weights.double()[:, None]
+    offset = evidence[..., None, None]
+    often = None if weights is None else weights.double()[:, None, None]
     most = chain.tables.durations.shape[-1]
-    by_length, survival = chain.tables.durations.unsqueeze(1), chain.tables.survival.unsqueeze(1)
+    by_length, survival = (part.unsqueeze(1) for part in chain.tables)
     ended = torch.zeros_like(chain.tables.durations)
-    still_open, moved = torch.zeros_like(ended), torch.zeros_like(chain.transitions)
-    first = torch.zeros_like(chain.initial)
+    still_open = torch.zeros_like(ended)
     # log-density of a visit's steps and of all after it, less that of those before it
     ahead = torch.empty_like(sums.begun)
     ahead[..., -1] = total[..., -1]
-    change = torch.zeros_like(sums.begun)
+    # of visits that begin: the density of what lies before, then that of what follows, then chances
+    before = sums.begun - total[..., :-1] - offset
+    after = torch.empty_like(ahead)
     for t in range(steps - 1, -1, -1):
         n = min(most, steps - t)
         window = ahead[..., t : t + n] + by_length[..., :n]
         reaches_end = t + n == steps
         if reaches_end:
-            window[..., -1] = ahead[..., -1] + survival[..., n - 1]
-        after = window.logsumexp(-1, keepdim=True)
-        begins = (sums.begun[..., t] - total[..., t] + after[..., 0] - evidence.unsqueeze(-1)).exp()
-        change[..., t] += begins
+            torch.add(ahead[..., -1], survival[..., n - 1], out=window[..., -1])
+        found = window.logsumexp(-1, keepdim=True)
+        after[..., t] = found[..., 0]
+        begins = (before[..., t, None] + found).exp_()
         counted = begins if often is None else begins * often
-        share = (window.sub_(after).exp_() * counted.unsqueeze(-1)).sum(1)  # (R, K, n)
+        share = (window.sub_(found).exp_() * counted).sum(1)  # (R, K, n)
         if reaches_end:
             still_open[..., n - 1] += share[..., -1]
             share = share[..., :-1]
         ended[..., : share.shape[-1]] += share
-        first += (counted * (sums.start == t).unsqueeze(-1)).sum(1)
-        if t == 0:
-            break
-        begin = after[..., 0] - total[..., t]  # (R, B, K)
-        out = (moves + begin.unsqueeze(-2)).logsumexp(-1)
-        ahead[..., t - 1] = total[..., t] + out
-        before = sums.ended[..., t - 1]
-        change[..., t] -= (before + out - evidence.unsqueeze(-1)).exp()
-        pairs = before.unsqueeze(-1) + moves + begin.unsqueeze(-2) - evidence[..., None, None]
-        moved += (pairs.exp() if often is None else pairs.exp() * often.unsqueeze(-1)).sum(1)
+        if t > 0:
+            begin = after[..., t] - total[..., t]  # (R, B, K)
+            out = (moves + begin.unsqueeze(-2)).logsumexp(-1)
+            torch.add(total[..., t], out, out=ahead[..., t - 1])
+    begins = (before + after).exp_()
+    change = begins.clone()
+    if steps > 1:
+        left = sums.ended[..., :-1] - offset
+        change[..., 1:] -= (left + ahead[..., :-1] - total[..., 1:-1]).exp_()
+        begin = after[..., 1:] - total[..., 1:-1]
+        pairs = (left.unsqueeze(3) + begin.unsqueeze(2) + moves.unsqueeze(-1)).exp_().sum(-1)
+        moved = (pairs if often is None else pairs * often).sum(1)
+    else:
+        moved = torch.zeros_like(chain.transitions)
+    where = sums.start[None, :, None, None].expand(len(begins), -1, begins.shape[2], 1)
+    at_start = begins.gather(-1, where)
+    first = (at_start if often is None else at_start * often).sum((1, 3))
     state = change.cumsum(-1).clamp(0.0, 1.0)
     inside = sums.place < steps
     index = sums.place.clamp(max=steps - 1)[None, :, None].expand_as(state)
     state = state.gather(-1, index).masked_fill(~inside[None, :, None], 0.0).permute(0, 1, 3, 2)
-    found = torch.where(evidence < NEVER / 2, -torch.inf, evidence) + sums.offset
+    value = torch.where(evidence < NEVER / 2, -torch.inf, evidence) + sums.offset
     state, first, moved, ended, still_open = (
         part.to(densities) for part in (state, first, moved, ended, still_open)
     )
-    return Visits(state, first, moved, ended, still_open, found)
+    return Visits(state, first, moved, ended, still_open, value)
 
 
 # ---------------------------------------------------------------- one set of parameters, NumPy

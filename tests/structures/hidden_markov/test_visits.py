@@ -189,6 +189,7 @@ def test_a_negative_binomial_of_size_one_is_geometric_and_a_large_one_poisson() 
     assert value(NegativeBinomialDurations(), 1e4) == pytest.approx(poisson, abs=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore:visits of more than max_duration")
 @every
 def test_em_rises_to_a_point_without_slope(durations: Durations) -> None:
     model = model_with(durations)
