@@ -180,7 +180,8 @@ def problem_of_blocks(
             "RowBlocks: mixtures, hidden Markov models, encoders, latent attributes, noisy-OR"
             " models, factor analysis, factorizations, OptionsHMM and programs of your own are"
             " fitted from rows in blocks, without negative binomial or bounded items, Student t"
-            f" components and covariates, and this {type(model).__name__} wants its rows in memory:"
+            " components, durations without max_duration and covariates, and this"
+            f" {type(model).__name__} wants its rows in memory:"
             " fit(model, blocks.sample(20_000)) fits some of them"
             + (
                 ", and EM(accelerate=False) all of them more slowly, by sums of the log-density and"

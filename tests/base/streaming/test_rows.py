@@ -518,7 +518,7 @@ def test_a_column_that_is_constant_in_a_block_is_none(few_drawn: None) -> None:
             lambda blocks: fit(
                 Mixture(2, Normal(), 2, covariates=("age",)), blocks, EM(accelerate=False)
             ),
-            "Student t components and covariates, and this Mixture wants its rows in memory",
+            "without max_duration and covariates, and this Mixture wants its rows in memory",
         ),
         (
             lambda blocks: fit(Mixture(2, NegativeBinomial(), 3), blocks, EM()),

@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 from zoo.rows_hidden_markov import all_paths, truth_of, visits_of
 
-from inference import EM, fit
+from inference import EM, RowBlocks, fit
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.durations import maximise_durations
@@ -413,3 +413,17 @@ def test_em_ends_where_the_r_package_hsmm_does() -> None:
         )
     scales = found["dispersion"][at][:2, 0].sqrt()
     torch.testing.assert_close(scales, torch.tensor(known["scales"], dtype=F64), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:visits of more than max_duration")
+def test_blocks_give_the_same_and_ask_for_a_limit() -> None:
+    truth = truth_of(model_with(NegativeBinomialDurations()), 2)
+    data = drawn(model_with(NegativeBinomialDurations()), truth, (20,) * 6, seed=2, missing=0.0)
+    rows = RowBlocks.of(data.numpy(), 2)
+    whole, blocks = (
+        fit(model_with(NegativeBinomialDurations(20)), given, EM(), init=truth, num_restarts=1)
+        for given in (data, rows)
+    )
+    assert blocks.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+    with pytest.raises(ValueError, match="durations without max_duration"):
+        fit(model_with(NegativeBinomialDurations()), rows)
