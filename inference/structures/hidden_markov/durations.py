@@ -50,7 +50,9 @@ def maximise_durations(
 
     def of(point: Tensor) -> Params:
         own = dict(zip(names, point.exp().unbind(-1), strict=True))
-        return own | {"mean_durations": own["mean_durations"] + 1}
+        own["mean_durations"] = own["mean_durations"] + 1
+        ends = {"mean_durations": MEANS, "duration_sizes": SIZES}
+        return {name: value.clamp(*ends[name]) for name, value in own.items()}  # after rounding
 
     def bound(point: Tensor) -> Tensor:
         logs, survival = durations.tables(of(point), ended.shape[-1])

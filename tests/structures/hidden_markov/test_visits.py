@@ -38,7 +38,7 @@ from ppl_models import (
     PoissonDurations,
 )
 from ppl_models.data.sequences import inside_of
-from ppl_models.parts.durations import Durations
+from ppl_models.parts.durations import MEANS, SIZES, Durations
 from ppl_models.sequences.semi_markov_chain import SemiMarkovChain
 
 F64 = torch.float64
@@ -427,3 +427,19 @@ def test_blocks_give_the_same_and_ask_for_a_limit() -> None:
     assert blocks.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
     with pytest.raises(ValueError, match="durations without max_duration"):
         fit(model_with(NegativeBinomialDurations()), rows)
+
+
+def test_sizes_and_means_stay_inside_their_intervals() -> None:
+    """Visits of one length have the largest size, not one more than that by rounding."""
+    durations = NegativeBinomialDurations()
+    ended = torch.zeros(1, 2, 30, dtype=F64)
+    ended[0, 0, 9], ended[0, 1, 0] = 1e4, 1e4
+    params = {
+        "mean_durations": torch.full((1, 2), 5.0, dtype=F64),
+        "duration_sizes": torch.ones(1, 2, dtype=F64),
+    }
+    for _ in range(30):
+        params = maximise_durations(durations, ended, torch.zeros_like(ended), params, 1.0)
+    assert bool((params["duration_sizes"] <= SIZES[1]).all())
+    assert bool((params["mean_durations"] >= MEANS[0]).all())
+    assert float(params["duration_sizes"][0, 0]) > 0.9 * SIZES[1]
