@@ -273,18 +273,15 @@ def _record(answer: HowMany) -> dict[str, Any]:
 def select_mixture(call: Call) -> None:
     """Choose the number of components."""
     from ppl_models.mixture import Mixture
-    from ppl_models.parts.responses import Normal
 
     sizes = _sizes(call.k, "--components")
     _check_values(call)
     if call.values is not None:
         frame = read_frame(call, call.columns, can_choose=True)
-        distribution = _distribution(call.values, frame, True)
+        distribution = _distribution(call.values)
     else:
         frame, distribution = read_items(call, call.columns)
         distribution = settled(distribution, frame)
-        if call.response is None and type(distribution) is Normal:  # measurements vary together
-            distribution = _distribution("real", frame, True)
     for name in counting_columns(frame):
         warn(f"column {name!r} {COUNTS}")
     _select(call, Mixture(2, distribution, frame.shape[1]), frame, sizes)
@@ -301,7 +298,7 @@ def select_hmm(call: Call) -> None:
     if call.values is None:
         distribution = settled(family_said(call, items)[1], items)
     else:
-        distribution = _distribution(call.values, items, False)
+        distribution = _distribution(call.values)
     _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
 
 
@@ -328,14 +325,11 @@ def _check_values(call: Call) -> None:
         )
 
 
-def _distribution(values: str, items: pd.DataFrame, of_rows: bool) -> Any:
-    """First distribution of the columns; of complete rows, one in which they vary together."""
-    from ppl_models.descriptions.row_distributions import MultivariateNormal
+def _distribution(values: str) -> Any:
+    """Narrowest distribution of columns of a kind."""
     from ppl_models.parts.responses import Bernoulli, Normal, Poisson
 
-    complete = of_rows and items.notna().to_numpy().all() and items.shape[1] > 1
-    real = MultivariateNormal() if complete else Normal()
-    return {"real": real, "counts": Poisson(), "binary": Bernoulli()}[values]
+    return {"real": Normal(), "counts": Poisson(), "binary": Bernoulli()}[values]
 
 
 def _select(

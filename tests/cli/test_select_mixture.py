@@ -51,6 +51,7 @@ def test_select_mixture_writes_the_page(tmp_path):
         assert words in page
     assert Fit.load(out / "fit").model.num_components == 2
     assert set(pd.read_csv(out / "distributions.csv")["distribution"]) == {
+        "normal with independent columns",
         "normal",
         "Student t",
         "skew-normal",
