@@ -189,7 +189,7 @@ def test_a_constant_column_fits_and_is_named():
     assert 5 < result.params["intercepts_1"][2] < 12  # the prior keeps it finite
     with (
         pytest.warns(ConstantColumnWarning, match="c$"),
-        pytest.warns(UserWarning, match=r"intercepts_1\[2\]"),
+        pytest.warns(UserWarning, match=r"intercepts_1\[c\]"),
     ):
         result = fit(DeepDiscreteEncoder(6, (1,), bound=15.0), frame, EM(max_iterations=3000))
     assert result.params["intercepts_1"][2] > 14

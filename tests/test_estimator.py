@@ -181,6 +181,9 @@ def test_settings_of_the_model_by_two_underscores() -> None:
         "num_restarts",
         "random_state",
         "site",
+        "semi_supervised",
+        "label_error",
+        "fixed",
     }
     estimator.set_params(model__num_components=3, method__max_iterations=9, random_state=5)
     assert estimator.model.num_components == 3

@@ -255,50 +255,6 @@ class Structure:
         """
         return None
 
-    def separates(self, fixed: Fixed) -> bool:
-        """Tell whether known entries put back behind an M-step leave its constrained maximum."""
-        return False
-
-    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
-        """Latents of the rows that labels can be said of, by site: of classes, and of bits."""
-        program = problem.program()
-        out = {}
-        for site in program.sites:
-            if site.name not in program.row_latents or site.name in program.integrated:
-                continue
-            if site.distribution == "Categorical" or site.is_binary:
-                values = 2 if site.is_binary else site.num_values or 0
-                out[site.name] = LabelledLatent(site.shape, values, site.is_binary)
-        return out
-
-    def labels_by_row(self, data: Any, labels: Any) -> Any:
-        """Labels laid out as the rows are, where they follow the lines of a frame of steps."""
-        return labels
-
-    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-        """Refuse labels that have no chance together, whatever the parameters.
-
-        Args:
-            problem: model and data; tables: as ``Problem.labels``.
-
-        Raises:
-            ValueError: naming the row.
-        """
-
-    def means_given_labels(self, problem: Problem, params: Params) -> Params:
-        """As :meth:`latent_means`, given the labels of the problem too."""
-        return self.latent_means(problem.program(), params)
-
-    def labelled_posteriors(self, problem: Problem, params: Params) -> Params:
-        """Posterior of each labelled latent given data and labels, (N, ..., V), by site."""
-        means = self.means_given_labels(problem, params)
-        return {
-            site: means[site]
-            if means[site].dim() == table.dim()
-            else torch.stack([1 - means[site], means[site]], -1)
-            for site, table in (problem.labels or {}).items()
-        }
-
     def gibbs(self, program: Program) -> Gibbs:
         """A sampler of the latents of the program's rows.
 
@@ -593,7 +549,7 @@ class Problem:
         """As :meth:`Structure.steps`; None where they would miss labels or known parameters."""
         if self.labels and Capability.LABELS not in self.structure.capabilities:
             return None
-        if self.fixed is not None and not self.structure.separates(self.fixed):
+        if self.fixed is not None and not separates(self.structure, self.fixed):
             return None
         return self.structure.steps(self, chunk_elements, num_inner)
 
@@ -663,6 +619,50 @@ class NamedEstimate(NamedTuple):
     places: tuple[int, ...] | None
     of: Callable[[Tensor], Tensor]
     is_increasing: bool = True
+
+
+@functools.singledispatch
+def separates(structure: Structure, fixed: Fixed) -> bool:
+    """Tell whether known entries put back behind an M-step leave its constrained maximum."""
+    return False
+
+
+@functools.singledispatch
+def labelled_latents(structure: Structure, problem: Problem) -> dict[str, LabelledLatent]:
+    """Latents of the rows that labels can be said of, by site: of classes, and of bits."""
+    program = problem.program()
+    out = {}
+    for site in program.sites:
+        if site.name not in program.row_latents or site.name in program.integrated:
+            continue
+        if site.distribution == "Categorical" or site.is_binary:
+            values = 2 if site.is_binary else site.num_values or 0
+            out[site.name] = LabelledLatent(site.shape, values, site.is_binary)
+    return out
+
+
+@functools.singledispatch
+def labels_by_row(structure: Structure, data: Any, labels: Any) -> Any:
+    """Labels laid out as the rows are, where they follow the lines of a frame of steps."""
+    return labels
+
+
+@functools.singledispatch
+def check_labels(structure: Structure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+    """Refuse labels that have no chance together, whatever the parameters.
+
+    Args:
+        problem: model and data; tables: as ``Problem.labels``.
+
+    Raises:
+        ValueError: naming the row.
+    """
+
+
+@functools.singledispatch
+def means_given_labels(structure: Structure, problem: Problem, params: Params) -> Params:
+    """As :meth:`Structure.latent_means`, given the labels of the problem too."""
+    return structure.latent_means(problem.program(), params)
 
 
 @functools.singledispatch

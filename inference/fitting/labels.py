@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 
 from inference.base.diagnostics import as_array
-from inference.base.structure import LabelledLatent, Method, Problem
+from inference.base.structure import (
+    LabelledLatent,
+    Method,
+    Problem,
+    check_labels,
+    labelled_latents,
+    labels_by_row,
+    means_given_labels,
+)
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
@@ -75,7 +83,7 @@ def known_of(
         ValueError: for a model without a latent that labels can be said of, labels of another shape
             or outside its values, rows with no value left, or labels that no path of a chain has.
     """
-    targets = problem.structure.labelled_latents(problem)
+    targets = labelled_latents(problem.structure, problem)
     if not targets:
         raise ValueError(
             f"labels: a model with a discrete latent of each row was expected, and this"
@@ -97,7 +105,7 @@ def known_of(
                 f"labels: one of the latents {listed(map(repr, targets), 6)} was expected, got"
                 f" {site!r}"
             )
-        given = problem.structure.labels_by_row(data, given)
+        given = labels_by_row(problem.structure, data, given)
         table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
         like = first_tensor(problem.data)
         like = like if like.is_floating_point() else torch.zeros((), dtype=torch.float64)
@@ -106,7 +114,7 @@ def known_of(
             own_names[site] = texts
     if not any(bool(is_labelled(table).any()) for table in tables.values()):
         tables, allowed = {}, {}
-    problem.structure.check_labels(problem, tables)
+    check_labels(problem.structure, problem, tables)
     return Known(tables, allowed, own_names)
 
 
@@ -440,7 +448,7 @@ def estimated_error(
 
 def _share_wrong(problem: Problem, known: Known, params: Params) -> float:
     wrong, total = 0.0, 0
-    posteriors = problem.structure.labelled_posteriors(problem, params)
+    posteriors = _labelled_posteriors(problem, params)
     for site, allowed in known.allowed.items():
         assert allowed is not None
         told = ~allowed.all(-1)
@@ -477,7 +485,7 @@ def posterior_given_labels(
     error = (fit.label_error or 0.0) if label_error is None else check_error(label_error)
     known = known_of(problem, labels, error, fit.label_names, data)
     problem = dataclasses.replace(problem, labels=known.tables or None)
-    return fit.structure.means_given_labels(problem, fit.params)
+    return means_given_labels(fit.structure, problem, fit.params)
 
 
 def probabilities_given_labels(
@@ -497,7 +505,7 @@ def predicted_given_labels(
     """
     means = posterior_given_labels(fit, data, labels)
     site = one_latent("predict", fit, list(means), site)
-    latent = fit.structure.labelled_latents(_problem_of_fit(fit, data)).get(site)
+    latent = labelled_latents(fit.structure, _problem_of_fit(fit, data)).get(site)
     if latent is None or latent.is_binary:
         return as_array((means[site] > 0.5).long())
     modes = means[site].argmax(-1)
@@ -537,3 +545,14 @@ def accuracy(fit: FitRecord, data: Any, labels: Any, site: str | None = None) ->
     found = torch.as_tensor(predicted(fit, data, site)).long().clamp(min=0)
     right = own.gather(-1, found.reshape(told.shape).unsqueeze(-1)).squeeze(-1)
     return float(right[told].double().mean())
+
+
+def _labelled_posteriors(problem: Problem, params: Params) -> Params:
+    """Posterior of each labelled latent given data and labels, (N, ..., V), by site."""
+    means = means_given_labels(problem.structure, problem, params)
+    return {
+        site: means[site]
+        if means[site].dim() == table.dim()
+        else torch.stack([1 - means[site], means[site]], -1)
+        for site, table in (problem.labels or {}).items()
+    }

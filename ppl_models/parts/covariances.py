@@ -38,7 +38,7 @@ def letters_of(owner: str, covariance: Any) -> str:
     Raises:
         ValueError: for another name.
     """
-    letters = NAMES.get(covariance, covariance)
+    letters = NAMES.get(covariance, covariance) if isinstance(covariance, str) else None
     if letters not in LETTERS:
         raise ValueError(
             f"{owner}: covariance must be one of {', '.join(NAMES)}, or volume, shape and"

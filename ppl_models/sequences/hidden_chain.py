@@ -113,10 +113,13 @@ class _Rows(transforms.Transform):
         return [(k, part) for k, part in enumerate(x.split(self.sizes, -1)) if self.sizes[k]]
 
     def _call(self, x: Tensor) -> Tensor:
-        # a row of one entry is certain
-        out = self.graph.to(x).expand(x.shape[:-1] + self.graph.shape).clone()
-        for k, part in self._parts(x):
-            out[..., k, self.graph[k]] = transforms.StickBreakingTransform()(part)
+        stick, rows = transforms.StickBreakingTransform(), []
+        for allowed, part in zip(self.graph, x.split(self.sizes, -1), strict=True):
+            chances = stick(part) if part.shape[-1] else x.new_ones(x.shape[:-1] + (1,))
+            padded = torch.cat([chances, x.new_zeros(x.shape[:-1] + (1,))], -1)
+            place = torch.where(allowed, allowed.cumsum(-1) - 1, chances.shape[-1])
+            rows.append(padded[..., place.to(x.device)])
+        out = torch.stack(rows, -2)
         return out + x.sum(-1)[..., None, None] if x.shape[-1] == 0 else out  # zero, with a slope
 
     def _inverse(self, y: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from inference import EM, NUTS, Fit, RowBlocks, fit
+from inference.base.structure import separates
 from inference.bootstrap import bootstrap
 from inference.fitting.problem import problem_of
 from inference.programs.fixed import Fixed
@@ -233,7 +234,7 @@ def test_a_closed_step_ends_where_the_generic_one_does(name: str) -> None:
         {n: torch.as_tensor(np.asarray(v), dtype=torch.float64) for n, v in known.items()},
         {n: sites.site(n).support for n in known},
     )
-    assert problem.structure.separates(fixed)
+    assert separates(problem.structure, fixed)
     fast = fit(model, data, EM(tolerance=1e-12), fixed=known, num_restarts=3)
     slow = fit(model, data, EM(accelerate=False), fixed=known, init=fast)
     assert slow.objective == pytest.approx(fast.objective, abs=1e-5)

@@ -19,6 +19,7 @@ from scipy import stats
 from torch import Tensor
 
 from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, RowBlocks, fit
+from inference.base.structure import labelled_latents
 from inference.bootstrap import bootstrap
 from inference.estimator import ZooEstimator
 from inference.fitting.labels import known_of, log_table
@@ -170,7 +171,7 @@ def test_labels_of_bits_are_one_factor_a_bit(model: Any) -> None:
     labels = some(bits, 0.3).astype(float)
     labels[0] = [0.7, np.nan]
     problem = problem_of(model, x, 0)
-    site = next(iter(problem.structure.labelled_latents(problem)))
+    site = next(iter(labelled_latents(problem.structure, problem)))
     given = _with(problem, labels, 0.0)
     params = problem.program_of_one_row().draw_prior(2, 0)
     told = given.steps(2**18, 3)

@@ -43,7 +43,6 @@ def test_the_potential_is_pyros_own_and_its_derivatives_are_right():
 EAGER = (
     "continuous-options",
     "classifiers",
-    "hidden-markov-left-right-Blocks",
 )  # their densities run whole at every point
 
 

@@ -32,15 +32,20 @@ from inference.base.structure import (
     as_numbers,
     candidate_families,
     category_chances,
+    check_labels,
     component_noise,
     dispersion_items,
     drawn_together,
+    labelled_latents,
+    labels_by_row,
+    means_given_labels,
     more_starts,
     named_estimates,
     normal_scales,
     num_counted,
     num_density_items,
     numeric_items,
+    separates,
     split_starts,
 )
 from inference.programs.coordinates import NormalScales
@@ -182,70 +187,6 @@ class HiddenMarkovStructure(Structure):
         return self.start_from(
             problem, torch.stack([split_share(share, one, statistic, mask) for one in range(k)])
         )
-
-    def separates(self, fixed: Fixed) -> bool:
-        """First states and moves, if not stationary, and what separates in the emission."""
-        if self.about.initial == "stationary" and "transitions" in fixed.values:
-            return False
-        return self.distribution.separates(fixed.values.keys() - {"initial", "transitions"})
-
-    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
-        shape = tuple(problem.data.shape[:2])
-        return {"states": LabelledLatent(shape, self.about.num_states, is_ragged=True)}
-
-    def labels_by_row(self, data: Any, labels: Any) -> Any:
-        data = as_frame(data)
-        if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
-            return labels
-        places = [name for name in data.columns if name in self.row_columns]
-        lines = data[places].assign(line=np.arange(len(data)))
-        packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
-        every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-        line = packed[..., 0].numpy()
-        out = np.full(line.shape, None, dtype=object)
-        for place in np.argwhere(np.isfinite(line)).tolist():
-            out[tuple(place)] = every[int(line[tuple(place)])]
-        return out
-
-    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-        """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
-        if "states" not in tables:
-            return
-        table, inside = tables["states"], inside_of(problem.data)
-        told = (table != table[..., :1]).any(-1)
-        for row, step in (told & ~inside).nonzero()[:1].tolist():
-            raise ValueError(
-                f"labels of 'states': -1 was expected after the end of sequence {row}, got a label"
-                f" at step {step}"
-            )
-        unseen = told & ~problem.data.isfinite().any(-1)
-        if isinstance(self.about.emission.component, RowDistribution) and bool(unseen.any()):
-            row, step = unseen.nonzero()[0].tolist()
-            raise ValueError(
-                "labels of 'states': distributions of whole rows take labels of steps that have"
-                f" entries, and step {step} of sequence {row} has none: give -1 there"
-            )
-        possible = table > NEVER / 2
-        _, graph = excess_of(self.about, table)
-        if self.about.durations is not None:  # a visit goes on
-            graph = graph | torch.eye(len(graph), dtype=torch.bool, device=graph.device)
-        first = torch.ones_like(table[0, 0])
-        if isinstance(self.about.initial, tuple):
-            first = initial_of(self.about, {"transitions": graph.to(table)})
-        reached = possible[:, 0] & (first > 0)
-        for step in range(table.shape[1]):
-            if step:
-                moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
-                reached = torch.where(inside[:, step, None], moved, reached)
-            for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
-                raise ValueError(
-                    "labels of 'states': a path of allowed moves was expected, and none of them"
-                    f" leads to the label at step {step} of sequence {row}"
-                )
-
-    def means_given_labels(self, problem: Problem, params: Params) -> Params:
-        labels = (problem.labels or {}).get("states")
-        return {"states": smoothed_states(self.about, params, problem.data, labels)}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Raise variances to their floor, where the objective of EM is defined."""
@@ -605,3 +546,77 @@ def _(
     num_draws: int,
 ) -> NoiseDraws:
     return state_noise(structure.about, params, data, generator, num_draws)
+
+
+@separates.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, fixed: Fixed) -> bool:
+    """First states and moves, if not stationary, and what separates in the emission."""
+    if structure.about.initial == "stationary" and "transitions" in fixed.values:
+        return False
+    return structure.distribution.separates(fixed.values.keys() - {"initial", "transitions"})
+
+
+@labelled_latents.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem) -> dict[str, LabelledLatent]:
+    shape = tuple(problem.data.shape[:2])
+    return {"states": LabelledLatent(shape, structure.about.num_states, is_ragged=True)}
+
+
+@labels_by_row.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, data: Any, labels: Any) -> Any:
+    data = as_frame(data)
+    if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
+        return labels
+    places = [name for name in data.columns if name in structure.row_columns]
+    lines = data[places].assign(line=np.arange(len(data)))
+    packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
+    every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    line = packed[..., 0].numpy()
+    out = np.full(line.shape, None, dtype=object)
+    for place in np.argwhere(np.isfinite(line)).tolist():
+        out[tuple(place)] = every[int(line[tuple(place)])]
+    return out
+
+
+@check_labels.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+    """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
+    if "states" not in tables:
+        return
+    table, inside = tables["states"], inside_of(problem.data)
+    told = (table != table[..., :1]).any(-1)
+    for row, step in (told & ~inside).nonzero()[:1].tolist():
+        raise ValueError(
+            f"labels of 'states': -1 was expected after the end of sequence {row}, got a label"
+            f" at step {step}"
+        )
+    unseen = told & ~problem.data.isfinite().any(-1)
+    if isinstance(structure.about.emission.component, RowDistribution) and bool(unseen.any()):
+        row, step = unseen.nonzero()[0].tolist()
+        raise ValueError(
+            "labels of 'states': distributions of whole rows take labels of steps that have"
+            f" entries, and step {step} of sequence {row} has none: give -1 there"
+        )
+    possible = table > NEVER / 2
+    _, graph = excess_of(structure.about, table)
+    if structure.about.durations is not None:  # a visit goes on
+        graph = graph | torch.eye(len(graph), dtype=torch.bool, device=graph.device)
+    first = torch.ones_like(table[0, 0])
+    if isinstance(structure.about.initial, tuple):
+        first = initial_of(structure.about, {"transitions": graph.to(table)})
+    reached = possible[:, 0] & (first > 0)
+    for step in range(table.shape[1]):
+        if step:
+            moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
+            reached = torch.where(inside[:, step, None], moved, reached)
+        for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
+            raise ValueError(
+                "labels of 'states': a path of allowed moves was expected, and none of them"
+                f" leads to the label at step {step} of sequence {row}"
+            )
+
+
+@means_given_labels.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, problem: Problem, params: Params) -> Params:
+    labels = (problem.labels or {}).get("states")
+    return {"states": smoothed_states(structure.about, params, problem.data, labels)}

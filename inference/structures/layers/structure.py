@@ -27,15 +27,18 @@ from inference.base.structure import (
     Standard,
     Structure,
     as_numbers,
+    check_labels,
     check_rank,
     column_levels,
     dispersion_items,
     draw_steps_of,
+    labelled_latents,
     more_starts,
     normal_scales,
     num_density_items,
     num_possible_free,
     predictor_names,
+    separates,
     set_steps,
     singular_values,
     split_start,
@@ -262,41 +265,6 @@ class LayeredStructure(Structure):
         return LayeredSteps.build(
             self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
         )
-
-    def separates(self, fixed: Fixed) -> bool:
-        """Items that are known or free altogether, and a distribution of latents that is known."""
-        layer, held = self.layers[0], {n: ~v.isnan() for n, v in fixed.values.items()}
-        of_items = {layer.loadings, layer.intercepts}
-        if len(self.layers) > 1 or not all(
-            bool(mask.all()) for name, mask in held.items() if name not in of_items
-        ):
-            return False
-        if not of_items & held.keys():
-            return True
-        if not (of_items <= held.keys() and isinstance(layer.response, Bernoulli | Poisson)):
-            return False
-        known, rows = held[layer.intercepts], held[layer.loadings]
-        edges = torch.ones_like(rows) if layer.graph is None else layer.graph.to(rows.device)
-        whole, some = (rows | ~edges).all(-1), (rows & edges).any(-1)
-        return bool(torch.where(known, whole, ~some).all())
-
-    def labelled_latents(self, problem: Problem) -> dict[str, LabelledLatent]:
-        """Lowest latents, one bit each."""
-        layer = self.layers[0]
-        return {layer.parent: LabelledLatent((problem.num_rows, layer.num_parents), 2, True)}
-
-    def check_labels(self, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-        """Refuse labels that no profile has that the root allows."""
-        profiles, table = self.root.profiles, tables.get(self.layers[0].parent)
-        if table is None or profiles is None or self.root.latent != self.layers[0].parent:
-            return
-        values = profiles.to(table)
-        chances = table[..., 1] @ values.mT + table[..., 0] @ (1 - values).mT  # (N, C)
-        for row in (chances < NEVER / 2).all(-1).nonzero()[:1, 0].tolist():
-            raise ValueError(
-                f"labels of {self.layers[0].parent!r}: a profile that the model allows was"
-                f" expected, and row {row} has none of them"
-            )
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]
@@ -769,3 +737,44 @@ def _(structure: LayeredStructure, problem: Problem) -> DrawSteps | None:
     if not isinstance(problem.data, Tensor):
         return None
     return LayeredDraws(LayeredGibbs.build(structure.model, problem.data))
+
+
+@separates.register(LayeredStructure)
+def _(structure: LayeredStructure, fixed: Fixed) -> bool:
+    """Items that are known or free altogether, and a distribution of latents that is known."""
+    layer, held = structure.layers[0], {n: ~v.isnan() for n, v in fixed.values.items()}
+    of_items = {layer.loadings, layer.intercepts}
+    if len(structure.layers) > 1 or not all(
+        bool(mask.all()) for name, mask in held.items() if name not in of_items
+    ):
+        return False
+    if not of_items & held.keys():
+        return True
+    if not (of_items <= held.keys() and isinstance(layer.response, Bernoulli | Poisson)):
+        return False
+    known, rows = held[layer.intercepts], held[layer.loadings]
+    edges = torch.ones_like(rows) if layer.graph is None else layer.graph.to(rows.device)
+    whole, some = (rows | ~edges).all(-1), (rows & edges).any(-1)
+    return bool(torch.where(known, whole, ~some).all())
+
+
+@labelled_latents.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem) -> dict[str, LabelledLatent]:
+    """Lowest latents, one bit each."""
+    layer = structure.layers[0]
+    return {layer.parent: LabelledLatent((problem.num_rows, layer.num_parents), 2, True)}
+
+
+@check_labels.register(LayeredStructure)
+def _(structure: LayeredStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+    """Refuse labels that no profile has that the root allows."""
+    profiles, table = structure.root.profiles, tables.get(structure.layers[0].parent)
+    if table is None or profiles is None or structure.root.latent != structure.layers[0].parent:
+        return
+    values = profiles.to(table)
+    chances = table[..., 1] @ values.mT + table[..., 0] @ (1 - values).mT  # (N, C)
+    for row in (chances < NEVER / 2).all(-1).nonzero()[:1, 0].tolist():
+        raise ValueError(
+            f"labels of {structure.layers[0].parent!r}: a profile that the model allows was"
+            f" expected, and row {row} has none of them"
+        )

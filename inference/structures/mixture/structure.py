@@ -49,6 +49,7 @@ from inference.base.structure import (
     normal_scales,
     num_density_items,
     numeric_items,
+    separates,
     set_steps,
     split_start,
     split_starts,
@@ -122,10 +123,6 @@ class MixtureStructure(Structure):
         if about.covariates is None:
             return own
         return standard_covariates(problem, own, about.covariates, type(self))
-
-    def separates(self, fixed: Fixed) -> bool:
-        """Weights, variances, and chances or rates of items without a dispersion."""
-        return self.distribution.separates(fixed.values.keys() - {"weights"})
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> MixtureSteps:
         def build() -> MixtureSteps:
@@ -612,3 +609,9 @@ def _(
         generator,
         num_draws,
     )
+
+
+@separates.register(MixtureStructure)
+def _(structure: MixtureStructure, fixed: Fixed) -> bool:
+    """Weights, variances, and chances or rates of items without a dispersion."""
+    return structure.distribution.separates(fixed.values.keys() - {"weights"})

@@ -141,7 +141,7 @@ def test_equal_rows_are_merged_exactly() -> None:
         for name, value in problem_of(model, data, 0).program().draw_prior(1, 3).items()
     }
     merged, value, _ = steps.e_step(params)
-    steps.__dict__["_rows"] = (data, None)
+    steps.__dict__["_rows"] = (data, None, None)
     del steps.__dict__["_prepared"]
     plain, expected, _ = steps.e_step(params)
     torch.testing.assert_close(value, expected)
