@@ -49,6 +49,18 @@ def test_regular_visits_are_seen_and_geometric_ones_are_not(size: float) -> None
     assert again.statistic == pytest.approx(answer.statistic, abs=1e-3)
 
 
+def test_p_value_of_drawn_sets_is_a_share() -> None:
+    data = drawn(3, 12.0, 150)
+    plain = fit(HiddenMarkov(2, Normal(), 1, "uniform"), data, EM(), num_restarts=2)
+    by_sets = durations_test(plain, data, num_sets=5, seed=1)
+    assert by_sets.p_value * 6 == pytest.approx(round(by_sets.p_value * 6))
+    assert by_sets.statistic == durations_test(plain, data).statistic
+    assert by_sets.p_value == durations_test(plain, data, num_sets=5, seed=1).p_value
+    assert "share of 5 data sets" in by_sets.text()
+    with pytest.raises(ValueError, match="durations_test: num_sets"):
+        durations_test(plain, data, num_sets=-1)
+
+
 def test_other_fits_are_refused() -> None:
     data = drawn(2, 4.0, 60)
     one = fit(HiddenMarkov(1, Normal(), 1), data)
