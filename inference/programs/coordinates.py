@@ -473,7 +473,10 @@ def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Ten
         if upper is not None and bool((low == 0).all() and (high == 1).all()):
             return "logit", low, high
         return ("log" if bool((low >= 0).all()) else "identity"), low, high
-    raise ValueError(f"site {name!r} with support {support} has no free coordinates here")
+    raise ValueError(
+        f"site {name!r} with support {support} has no standard errors by curvature: take a"
+        " bootstrap or NUTS()"
+    )
 
 
 def _references(rows: Tensor, sums: tuple[int, ...]) -> Tensor:

@@ -22,7 +22,9 @@ from inference.fitting.columns import Names, as_fitted, sample_of, with_names
 from inference.fitting.repr import (
     columns_in_words,
     error_in_words,
+    fixed_in_words,
     has_sequences,
+    labels_in_words,
     rows_in_words,
 )
 from inference.fitting.result import Fit
@@ -178,6 +180,10 @@ def _what(subject: Subject) -> Iterator[Part]:
     taken = columns_in_words(fit)
     columns = f" Columns are taken as follows: {taken}." if taken else ""
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
+    if fit.labels:
+        yield Paragraph(say("fit.labels_note", labels=labels_in_words(fit)))
+    if fit.fixed:
+        yield Paragraph(say("fit.fixed_note", entries=fixed_in_words(fit)))
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
         yield Paragraph(say("fit.sample_note", read=read, num_sampled=subject.num_sampled))
@@ -324,7 +330,8 @@ def _left(subject: Subject) -> list[list[str]]:
 
 def _given(fit: Fit) -> str:
     sites = fit.structure.local_sites
-    return f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
+    given = f"given the rows' {' and '.join(sites)}" if sites else "latents summed out"
+    return f"of data and labels, {given}" if fit.labels else given
 
 
 def _warnings(subject: Subject) -> list[Part]:

@@ -76,6 +76,16 @@ class CovarianceFamily:
         """Number of free parameters of the covariances."""
         return sum(self.sizes)
 
+    @property
+    def equation(self) -> str:
+        """Covariance of component k, with k on what varies: v_k D_k diag(a) D_kᵀ for VEV."""
+        volume, shape, turn = ("_{k}" if letter == "V" else "" for letter in self.letters)
+        if self.letters[1] == "I":
+            return f"v{volume} I"
+        inner = f"diag(a{shape})"
+        around = inner if self.letters[2] == "I" else f"D{turn} {inner} D{turn}ᵀ"
+        return f"v{volume} {around}"
+
     def parts(self, precisions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         r"""Volumes (\*, K), shapes (\*, K, J) and orientations (\*, K, J, J) of precisions.
 

@@ -34,6 +34,19 @@ class DurationTables(NamedTuple):
     survival: Tensor
 
 
+def log_tails(logs: Tensor) -> Tensor:
+    r"""Logs of sums from each entry on, :math:`\log \sum_{m \ge n} e^{l_m}`, along the last dim.
+
+    Sums of pairs, of fours and so on; second derivatives of ``logcumsumexp`` are not finite where
+    entries lie far apart.
+    """
+    reach = 1
+    while reach < logs.shape[-1]:
+        later = torch.nn.functional.pad(logs[..., reach:], (0, reach), value=NEVER)
+        logs, reach = torch.stack([logs, later]).logsumexp(0), 2 * reach
+    return logs
+
+
 @dataclass(frozen=True)
 class Durations(ABC):
     """Duration distribution of every state; a base to inherit from.
@@ -109,7 +122,7 @@ class Durations(ABC):
             tail = torch.where(clear, (-torch.expm1(rest)).log(), far)
             logs = torch.cat([logs[..., :-1], tail.unsqueeze(-1)], -1)
         logs = logs.clamp(min=NEVER)
-        return DurationTables(logs, logs.flip(-1).logcumsumexp(-1).flip(-1))
+        return DurationTables(logs, log_tails(logs))
 
     def left_out(self, params: Params) -> Tensor:
         r"""Chance of more steps than the limit, before it is left out, (\*batch, K)."""

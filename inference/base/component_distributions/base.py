@@ -79,6 +79,11 @@ class ComponentDistribution:
     equation: ClassVar[str] = ""  # the distribution in a sentence of a page
 
     @property
+    def shown(self) -> str:
+        """Distribution of a row given its component k, as a page writes it."""
+        return self.equation
+
+    @property
     def width(self) -> int:
         """Memory of a row for every component, in numbers, beside one."""
         return 1

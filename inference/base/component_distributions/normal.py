@@ -257,6 +257,12 @@ class NormalDistribution(WholeRowDistribution):
         assert isinstance(self.about.component, MultivariateNormal)
         return self.about.component.family(self.about.num_components, self.about.num_items)
 
+    @property
+    def shown(self) -> str:
+        if self._family is None:
+            return self.equation
+        return f"Normal(μ_{{k}}, covariance {self._family.equation})"
+
     def num_free(self, params: Params) -> int:
         if self._family is None:
             return super().num_free(params)

@@ -147,7 +147,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
             first=first,
         )
     )
-    equation = structure.distribution.equation.replace("component", "state")
+    equation = structure.distribution.shown.replace("component", "state")
     moves: tuple[str, ...] = ("s_{t} | s_{t-1} = k ~ Categorical(transitions_{k})",)
     if about.durations is not None:
         yield Paragraph(say("hidden_markov.visits", title=about.durations.title))

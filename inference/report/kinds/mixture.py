@@ -197,7 +197,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         if structure.regresses
         else "c ~ Categorical(weights)"
     )
-    yield Equations((before, f"x | c = k ~ {structure.distribution.equation}"))
+    yield Equations((before, f"x | c = k ~ {structure.distribution.shown}"))
     if structure.regresses:
         yield Paragraph(
             f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its component a"  # type: ignore[union-attr]

@@ -201,3 +201,12 @@ def test_grid_of_families_is_fitted_whole_and_chosen_from() -> None:
 def test_other_covariance_is_refused() -> None:
     with pytest.raises(ValueError, match="covariance must be one of spherical.*got 'VVX'"):
         MultivariateNormal(covariance="VVX")
+
+
+def test_equation_has_an_index_on_what_varies() -> None:
+    shown = {letters: CovarianceFamily(letters, K, J).equation for letters in ("VEV", "EII", "VVI")}
+    assert shown == {
+        "VEV": "v_{k} D_{k} diag(a) D_{k}ᵀ",
+        "EII": "v I",
+        "VVI": "v_{k} diag(a_{k})",
+    }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from inference.structures.hidden_markov.paths import (
 )
 from inference.structures.hidden_markov.visits import smoothed_visits
 from inference.structures.registry import structure_of
+from inference.uncertainty import standard_errors
 from ppl_models import (
     FreeDurations,
     GeometricDurations,
@@ -443,3 +445,26 @@ def test_sizes_and_means_stay_inside_their_intervals() -> None:
     assert bool((params["duration_sizes"] <= SIZES[1]).all())
     assert bool((params["mean_durations"] >= MEANS[0]).all())
     assert float(params["duration_sizes"][0, 0]) > 0.9 * SIZES[1]
+
+
+def test_standard_errors_of_one_long_sequence_are_those_of_the_plain_chain() -> None:
+    model = HiddenMarkov(2, Normal(), 1, "uniform")
+    data = drawn(model, truth_of(model, 3), (150,), seed=4, missing=0.0)
+    plain = fit(model, data, EM(tolerance=1e-10), num_restarts=1)
+    stays = plain.params["transitions"].diagonal()
+    errors = standard_errors(plain, data).standard_errors["transitions"].diagonal()
+    visits = fit(
+        HiddenMarkov(2, Normal(), 1, "uniform", durations=GeometricDurations()),
+        data,
+        EM(tolerance=1e-10),
+        num_restarts=1,
+    )
+    found = standard_errors(visits, data).standard_errors["mean_durations"]
+    torch.testing.assert_close(
+        visits.params["mean_durations"], 1 / (1 - stays), rtol=1e-2, atol=0.0
+    )
+    torch.testing.assert_close(found, errors / (1 - stays).square(), rtol=0.05, atol=0.0)
+    for durations in (NegativeBinomialDurations(), PoissonDurations()):
+        other = fit(replace(visits.model, durations=durations), data, num_restarts=1)
+        own = standard_errors(other, data).standard_errors["mean_durations"]
+        assert bool((own.isfinite() & (own > 0)).all())
