@@ -73,7 +73,6 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
 
     Attributes:
         fit_: the :class:`inference.Fit`.
-        classes_: with labels, the names or numbers of the classes.
         n_features_in_, feature_names_in_: the columns seen in ``fit``.
     """
 
