@@ -261,10 +261,14 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
             bits = site.shape[-1] if site.distribution == "BinaryVector" else 0
             values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
             role = f"latent, {bits} bits" if bits else values
+        is_integrated = site.name in program.integrated
+        if is_integrated:
+            role = f"continuous latent of the rows, integrated by {site.num_values} nodes"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
         size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
-        rows.append([many, role, site.distribution, size])
+        shape = "of normal numbers" if is_integrated else site.distribution
+        rows.append([many, role, shape, size])
     return [Table(("site", "what it is", "distribution", "size"), rows)]
 
 
