@@ -290,7 +290,7 @@ def labels_of(
         )
         return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
     items = list(fit.item_names)
-    if dim in ("item", "column") and len(items) == size:
+    if dim in ("item", "item_2", "column") and len(items) == size:
         return items
     if dim == "item" and len(items) == size + fit.structure.num_given:
         return items[:size]

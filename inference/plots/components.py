@@ -258,7 +258,7 @@ def plot_groups(
         most=off.shape,
     )
     is_beyond = bool(np.abs(off).max(initial=0.0) > CLEAR)
-    colour_bar(ax, image, "standard deviations", is_beyond)
+    colour_bar(ax, image, "standard\ndeviations", is_beyond)
     return figure
 
 

@@ -364,7 +364,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             for entry, *texts in zip(entries[:MOST_ENTRIES], *columns, strict=True)
         ]
         if len(entries) > MOST_ENTRIES:
-            values = np.array([entry.value for entry in entries])
+            values = np.array([entry.value for entry in entries[MOST_ENTRIES:]])
             many, ends = (
                 f"{len(entries) - MOST_ENTRIES:,}",
                 few_digits(np.array([values.min(), values.max()])),

@@ -128,7 +128,7 @@ def test_a_page_of_noise_says_that_its_groups_are_worthless(tmp_path):
         if finding.question == "How surely are rows classified?"
     )
     assert found.mark == "bad"
-    assert "hardly better than the largest class" in found.answer
+    assert "no clear gain over the largest class" in found.answer
 
 
 def test_items_of_categories_are_looked_at_category_by_category():
