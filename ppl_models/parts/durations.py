@@ -60,7 +60,7 @@ class Durations(ABC):
     max_duration: int | None = None
     title: ClassVar[str]  # in tables and sentences
     equation: ClassVar[str]  # of the steps D of a visit to state k
-    site_dims: ClassVar[dict[str, tuple[str, ...]]]
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"mean_durations": ("state",)}
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -76,17 +76,17 @@ class Durations(ABC):
             "an integer of at least 2 (steps), or None",
         )
 
-    @abstractmethod
     def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
-        r"""Sample sites of the parameters, (\*batch, K, ...)."""
+        r"""Sample sites of the parameters, (\*batch, K, ...); mean durations by default."""
+        return {"mean_durations": _draw_means(num_states, zero)}
 
     @abstractmethod
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
         r"""Log of :math:`d_k(n)` without the limit, (\*batch, K, N), of steps n (N,)."""
 
-    @abstractmethod
     def first(self, means: Tensor, like: Params) -> dict[str, Tensor]:
         r"""Starting parameters of visits of these mean lengths, (\*batch, K)."""
+        return {"mean_durations": means.clamp(*MEANS)}
 
     def num_free(self, num_states: int) -> int:
         """Number of free parameters."""
@@ -162,17 +162,10 @@ class GeometricDurations(Durations):
 
     title = "geometric"
     equation = "D | k ~ Geometric(1 / mean_durations_{k})"
-    site_dims = {"mean_durations": ("state",)}
-
-    def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
-        return {"mean_durations": _draw_means(num_states, zero)}
 
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
         end = params["mean_durations"].unsqueeze(-1).reciprocal()
         return (steps - 1) * torch.log1p(-end) + end.log()
-
-    def first(self, means: Tensor, like: Params) -> dict[str, Tensor]:
-        return {"mean_durations": means.clamp(*MEANS)}
 
 
 @dataclass(frozen=True)
@@ -191,17 +184,10 @@ class PoissonDurations(Durations):
 
     title = "Poisson"
     equation = "D - 1 | k ~ Poisson(mean_durations_{k} - 1)"
-    site_dims = {"mean_durations": ("state",)}
-
-    def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
-        return {"mean_durations": _draw_means(num_states, zero)}
 
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
         rate = params["mean_durations"].unsqueeze(-1) - 1
         return (steps - 1) * rate.log() - rate - torch.lgamma(steps)
-
-    def first(self, means: Tensor, like: Params) -> dict[str, Tensor]:
-        return {"mean_durations": means.clamp(*MEANS)}
 
 
 @dataclass(frozen=True)
