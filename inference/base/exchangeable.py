@@ -132,7 +132,7 @@ def labels_of(
 
 
 def renamed_in_words(found: Sequence[ExchangeableValues], changed: Tensor) -> str | None:
-    """What draws were renamed, and how many of them, in words; None where nothing was."""
+    """Sentence on the draws that were renamed, and their share; None where none was."""
     if not found:
         return None
     names = " and ".join(each.in_words() for each in found)
@@ -230,7 +230,7 @@ def _permuted(value: Tensor, dims: tuple[int, ...], permutation: Tensor) -> Tens
 
 
 def _features(value: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """What each of K entries is recognised by, (D, K, F): its row, or its place on a diagonal."""
+    """Features that tell K entries from each other, (D, K, F): a row, or an entry of a diagonal."""
     first = value.movedim(dims[0] + 1, 1)
     for dim in reversed(dims[1:]):
         first = first.diagonal(dim1=1, dim2=dim + 1).movedim(-1, 1)

@@ -72,7 +72,7 @@ class RowScores:
         return sum(self.local(k, mask) for k, mask in enumerate(parents))
 
     def gains(self, attribute: int, parents: int) -> np.ndarray:
-        """What each further parent adds to the score of one attribute, (K,).
+        """Gain in the score of one attribute by each further parent, (K,).
 
         Minus infinity for the attribute and for its parents.
         """

@@ -279,7 +279,7 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """What the rounds share: how to make a problem, what is known, the score, random numbers."""
+    """State that all rounds share: problem, background knowledge, score, random numbers."""
 
     problem: Callable[[Sequence[int]], Problem]
     latent: str

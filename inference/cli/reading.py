@@ -159,7 +159,7 @@ def choose_columns(call: Call) -> None:
 
 
 def read_labels(call: Call) -> Any:
-    """What is known of the latents: one column, or one for each bit, None where a cell is empty."""
+    """Labels of latents: one column, or one for each bit, None where a cell is empty."""
     import numpy as np
     import pandas as pd
 

@@ -83,7 +83,7 @@ def _preferred(report: AttributeReport) -> list[str]:
 
 
 def _explains(report: AttributeReport) -> str:
-    """Whether some graph does better than a free table (yes), as well (same), or none does (no)."""
+    """Rank of the best graph beside a free table: better (yes), as good (same), worse (no)."""
     best = min((own.bic for own in report.on_rows.ranked if own.graph is not None), default=1.0)
     return "yes" if best < -SAME_BIC else "same" if best < SAME_BIC else "no"
 

@@ -304,7 +304,7 @@ def _price(subject: Subject) -> Iterator[list[str]]:
 
 
 def _left(subject: Subject) -> list[list[str]]:
-    """What more iterations would gain: by curvature where that is known, else by the last steps."""
+    """Gain of more iterations: by curvature where that is known, else by the last steps."""
     fit = subject.fit
     if distance_in_words(subject)[0]:
         rest = subject.estimates.to_optimum
