@@ -108,6 +108,10 @@ class Program:
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
+        # of this library's models, which do not choose by values: the first draw of their prior
+        self._drawn: dict[str, Any] = (
+            {name: trace.nodes[name] for name in self.names("parameter")} if self.is_own else {}
+        )
         self._centre_nodes()
 
     def with_data(self, *args: Any) -> Program:
@@ -446,6 +450,10 @@ class Program:
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, latents above them summed out, () or (R,)."""
+        if self.is_own and self._priors is not None and params.keys() >= self._priors.keys():
+            # made without checks, which ask about values at the cost of the density
+            every = (density(params[name]) for name, density in self._priors.items())
+            return _total(every, self._num_restarts(params))
         return self._each(self._log_prior_of, params)
 
     @cached_property
@@ -456,19 +464,14 @@ class Program:
         """
         if not self.is_own or self.chain is not None:
             return None
-        with isolated(0), pyro.validation_enabled(False), torch.no_grad():
-            first, second = (poutine.trace(self.model).get_trace(*self.args) for _ in range(2))
-            return unchanging_distributions(self.names("parameter"), first, second)
+        with isolated(1), pyro.validation_enabled(False), torch.no_grad():
+            second = poutine.trace(self.model).get_trace(*self.args)
+            return unchanging_distributions(self._drawn, second.nodes)
 
     def _log_prior_of(self, params: Params) -> Tensor:
         restarts = self._num_restarts(params)
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
-        if self._priors is not None and params.keys() >= self._priors.keys():
-            # made without checks, which ask about values at the cost of the density
-            return _total(
-                (density(params[name]) for name, density in self._priors.items()), restarts
-            )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
         return self._log_prior(
@@ -813,8 +816,10 @@ class Program:
             for site in self.sites
             if site.kind == "parameter" or (local and site.kind == "local")
         ]
-        draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
+        if shortest is self and (num_draws, seed) == (1, 0) and self._drawn.keys() >= set(names):
+            return {name: self._drawn[name]["value"].detach().unsqueeze(0) for name in names}
+        draws: dict[str, list[Tensor]] = {name: [] for name in names}
         with isolated(seed), nullcontext() if self.is_own else in_words(self.model):
             for _ in range(num_draws):
                 trace = poutine.trace(shortest.model).get_trace(*shortest.args)
