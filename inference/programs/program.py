@@ -48,7 +48,14 @@ from inference.programs.fixed import Fixed
 from inference.programs.global_state import isolated, quiet
 from inference.programs.parameters import Flat
 from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
-from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
+from inference.programs.restarts import (
+    RESTARTS,
+    at,
+    in_restarts,
+    run_together,
+    stacked,
+    trace_until,
+)
 from inference.programs.sites import (
     Site,
     check_dependent,
@@ -336,7 +343,9 @@ class Program:
         fixed: Params | None = None,
         needs_local: bool = True,
         room: int = 0,
+        until: Collection[str] = (),
     ) -> Any:
+        """Run of the program at given values, up to the site after those of ``until``, if given."""
         if enumerate_latents:
             check_finite(self.sites)
         for site in self.sites:
@@ -361,7 +370,11 @@ class Program:
         # shapes and supports were validated at the first look; what nobody asks for is drawn
         with isolated(), pyro.validation_enabled(False):
             try:
-                return poutine.trace(model).get_trace(*self.args)
+                return (
+                    trace_until(model, self.args, until)
+                    if until
+                    else poutine.trace(model).get_trace(*self.args)
+                )
             except Exception as error:  # the program's own, whatever it is
                 if self.is_own or not enumerate_latents:
                     raise
@@ -474,9 +487,10 @@ class Program:
             return self.chain.log_prior(params, restarts is not None)
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
-        return self._log_prior(
-            self._trace(params, enumerate_latents=False, needs_local=False), restarts
-        )
+        # the rest of a program, its latents and rows, is not run where its sites are known
+        until = self.names("parameter") + self.names("factor") if self.is_own else ()
+        trace = self._trace(params, enumerate_latents=False, needs_local=False, until=until)
+        return self._log_prior(trace, restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, cast
 
@@ -63,6 +63,10 @@ class Rows:
         """Expected sufficient statistics, given responsibilities (R, K, N)."""
         return self.distribution.statistics(self.data, share.mT, self.centre, params)
 
+    def part(self, rows: slice) -> Rows:
+        """Some of the rows of (N, J), with what was worked out for them."""
+        return replace(self, data=self.data[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class LinearRows(Rows):
@@ -75,8 +79,15 @@ class LinearRows(Rows):
 
     @cached_property
     def features(self) -> Tensor:
-        """Features of the rows, (N, Q)."""
+        """Features of the rows, a row of the table for each, (Q, N)."""
         raise NotImplementedError
+
+    def part(self, rows: slice) -> LinearRows:
+        part = cast("LinearRows", super().part(rows))
+        part.__dict__["features"] = self.features[:, rows]
+        if self.base_measure is not None:
+            part.__dict__["base_measure"] = self.base_measure[rows]
+        return part
 
     @cached_property
     def base_measure(self) -> Tensor | None:
@@ -86,10 +97,6 @@ class LinearRows(Rows):
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
         """Weights of the features, (R, K, Q), and constants, (R, K)."""
         raise NotImplementedError
-
-    @cached_property
-    def _across(self) -> Tensor:
-        return self.features.mT.contiguous()  # (Q, N)
 
     def log_densities(self, params: Params) -> Tensor:
         return self._product(*self.weights(params))
@@ -102,14 +109,14 @@ class LinearRows(Rows):
 
     def _product(self, weights: Tensor, constants: Tensor) -> Tensor:
         flat = weights.reshape(-1, weights.shape[-1])
-        joint = torch.addmm(constants.reshape(-1, 1), flat, self._across)
+        joint = torch.addmm(constants.reshape(-1, 1), flat, self.features)
         if self.base_measure is not None:
             joint = joint.add_(self.base_measure)
         return joint.reshape(*weights.shape[:-1], -1)
 
     def sums(self, share: Tensor) -> Tensor:
         """Sums of the features, given responsibilities (R, K, N): (R, K, Q)."""
-        sums = share.reshape(-1, share.shape[-1]) @ self.features
+        sums = share.reshape(-1, share.shape[-1]) @ self.features.mT
         return sums.reshape(*share.shape[:-1], -1)
 
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import torch
@@ -129,7 +130,13 @@ class ItemRows(LinearRows):
             parts.append(t.square())
         if mask is not None:
             parts.append(mask)
-        return torch.cat(parts, -1)
+        return torch.cat(parts, -1).mT.contiguous()
+
+    def part(self, rows: slice) -> ItemRows:
+        part = cast("ItemRows", super().part(rows))
+        x, mask = self._filled
+        part.__dict__["_filled"] = x[rows], None if mask is None else mask[rows]
+        return part
 
     @cached_property
     def base_measure(self) -> Tensor | None:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import cast
 
 import numpy as np
 import torch
@@ -73,8 +74,8 @@ class NormalRows(LinearRows):
 
     @cached_property
     def features(self) -> Tensor:
-        t, (first, second) = self.data - self.centre, self._lower
-        return torch.cat([t, t[:, first] * t[:, second]], -1)
+        t, (first, second) = (self.data - self.centre).mT.contiguous(), self._lower
+        return torch.cat([t, t[first].mul_(t[second])])
 
     @cached_property
     def _lower(self) -> tuple[Tensor, Tensor]:
@@ -104,7 +105,12 @@ class NormalRows(LinearRows):
     def _reach(self) -> Tensor:
         """Mean square of every centred column, times their number, (J,)."""
         size = self.data.shape[1]
-        return self.features[:, :size].square().mean(0) * size
+        return self.features[:size].square().mean(-1) * size
+
+    def part(self, rows: slice) -> NormalRows:
+        part = cast("NormalRows", super().part(rows))
+        part.__dict__.update({name: getattr(self, name) for name in ("_places", "_packed")})
+        return part
 
     def weights(self, params: Params) -> tuple[Tensor, Tensor]:
         precisions, means = params["precisions"], params["means"] - self.centre
@@ -285,6 +291,10 @@ class NormalDistribution(WholeRowDistribution):
     """Component distributions of :class:`ppl_models.MultivariateNormal`."""
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
+
+    @property
+    def width(self) -> int:
+        return self.about.num_items * (self.about.num_items + 3) // 2
 
     @cached_property
     def _family(self) -> CovarianceFamily | None:

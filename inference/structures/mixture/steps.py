@@ -23,7 +23,7 @@ from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maximise_coefficients
 
-MOST_KEPT = 2**18  # numbers of rows and their products that are kept from step to step
+MOST_KEPT = 2**20  # numbers of rows and their products that are kept from step to step
 
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
@@ -163,16 +163,20 @@ class MixtureSteps(Steps[MixtureStatistics]):
             // max(restarts * self.about.num_components, self.distribution.width),
         )
         distinct, counts, labels = self._rows
-        if len(distinct) <= size and len(distinct) * self.distribution.width <= MOST_KEPT:
+        is_kept = len(distinct) * self.distribution.width <= MOST_KEPT
+        if is_kept and len(distinct) <= size:
             yield distinct, self._prepared, counts, labels
             return
-        chunks = distinct.split(size)
-        often, told = (
-            [None] * len(chunks) if part is None else part.split(size) for part in (counts, labels)
-        )
-        for chunk, own, known in zip(chunks, often, told, strict=True):
-            rows = self.distribution.rows(items_of(self.about, chunk), self.centre)
-            yield chunk, rows, own, known
+        for first in range(0, len(distinct), size):
+            part = slice(first, first + size)
+            chunk = distinct[part]
+            rows = (
+                self._prepared.part(part)
+                if is_kept
+                else self.distribution.rows(items_of(self.about, chunk), self.centre)
+            )
+            often, told = (None if every is None else every[part] for every in (counts, labels))
+            yield chunk, rows, often, told
 
     @cached_property
     def _prepared(self) -> Rows:
