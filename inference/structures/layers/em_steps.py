@@ -172,7 +172,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         ``program``: on one row; or, ``by_value``, on one for each value of the covariates;
         ``owner``: the value that each row has, (N,); None where every row has its own.
         """
-        mixture = None if by_value else self._of_description(params)
+        mixture = None if by_value else self._known_mixture(params)
         mixture = program.as_mixture(params) if mixture is None else mixture
         if mixture is None:
             raise ValueError(
@@ -235,14 +235,28 @@ class LayeredSteps(Steps[TowerStatistics]):
             self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
         )
 
-    def _of_description(self, params: Params) -> FiniteMixture | None:
-        """Mixture of one layer as the library's models describe it, without a run; None of others.
-
-        Of their program it takes the prior of the parameters alone.
-        """
+    def _known_mixture(self, params: Params) -> FiniteMixture | None:
+        """Mixture by the description of one layer, without a run; None where a run differs."""
         layer = self.layers[0]
         if len(self.layers) > 1 or layer.tabled or layer.curved or not self.program.is_own:
             return None
+        if "described" not in layer.memory:  # found out once
+            run = self.program.as_mixture(params)
+            found = self._of_description(params)
+            layer.memory["described"] = run is not None and all(
+                torch.allclose(one.expand_as(other), other, rtol=1e-9, atol=1e-9)
+                for one, other in (
+                    (run.values, found.values),
+                    (run.log_weights, found.log_weights),
+                    (run.log_prior, found.log_prior),
+                    (run.response.eta, found.response.eta),
+                )
+            )
+        return self._of_description(params) if layer.memory["described"] else None
+
+    def _of_description(self, params: Params) -> FiniteMixture:
+        """Mixture of one layer; of the program the prior of the parameters alone is asked."""
+        layer = self.layers[0]
         like = params[layer.loadings]  # (R, J, P)
         values = self._configurations(layer, like)
         # dims are configurations, restarts, rows, as where the program is run
