@@ -65,7 +65,9 @@ def rank_restarts(
         spread: how far apart, relative to their length, draws may leave the parameters of two
             restarts of one optimum; None for an engine that does not draw.
     """
-    degenerate = degenerate_restarts(problem, params)
+    canonical, finite = _canonical(problem, params)
+    degenerate = _degenerate(problem, canonical, finite)
+    params = params if problem.is_named else canonical
     value = torch.where(objective.isnan(), -torch.inf, objective.double().cpu())
     sound = torch.tensor([not words for words in degenerate]) & value.isfinite()
     allowed = torch.where(sound, value, -torch.inf) if sound.any() else value
@@ -76,14 +78,35 @@ def rank_restarts(
 
 def degenerate_restarts(problem: Problem, params: Params) -> tuple[tuple[str, ...], ...]:
     """Faults of the solution of each restart; see ``Structure.degenerate``."""
+    return _degenerate(problem, *_canonical(problem, params))
+
+
+def _canonical(problem: Problem, params: Params) -> tuple[Params, Tensor]:
+    """Restarts (R, ...) in canonical labels where they are finite, and which are, (R,)."""
     finite = torch.stack(
         [value.isfinite().reshape(len(value), -1).all(-1).cpu() for value in params.values()]
     ).all(0)
     every = [
-        problem.structure.canonical({name: value[r] for name, value in params.items()})
-        for r in finite.nonzero().ravel().tolist()
+        problem.structure.canonical(own) if is_finite else own
+        for is_finite, own in zip(finite.tolist(), _rows(params), strict=True)
     ]
-    found = iter(problem.structure.degenerate(problem, stacked(every)) if every else ())
+    return stacked(every), finite
+
+
+def _rows(params: Params) -> list[Params]:
+    """Parameters of each restart."""
+    return [
+        dict(zip(params, own, strict=True))
+        for own in zip(*(map(list, params.values())), strict=True)
+    ]
+
+
+def _degenerate(problem: Problem, params: Params, finite: Tensor) -> tuple[tuple[str, ...], ...]:
+    """Faults of restarts in canonical labels."""
+    places = finite.nonzero().ravel()
+    if len(places) < len(finite):
+        params = {name: value[places.to(value.device)] for name, value in params.items()}
+    found = iter(problem.structure.degenerate(problem, params) if len(places) else ())
     return tuple(next(found) if is_finite else ("not finite",) for is_finite in finite.tolist())
 
 
@@ -98,9 +121,11 @@ def distinct_optima(
     params = {name: value.detach() for name, value in params.items() if name not in sites}
     numbers, relative = torch.full((len(objective),), -1), _relative(params)
     heads: list[int] = []
+    near: list[list[bool]] = []  # restarts near each head in the labels that they have
     midpoints = 0 if sites else MOST_MIDPOINTS
+    values = objective.tolist()
     for r in objective.argsort(descending=True, stable=True).tolist():
-        value = float(objective[r])
+        value = values[r]
         if value == -torch.inf:
             break
         for number, head in enumerate(heads):
@@ -109,9 +134,9 @@ def distinct_optima(
                     numbers[r] = number
                     break
                 continue
-            if float(objective[head]) - value > max(NEAR, relative * abs(float(objective[head]))):
+            if values[head] - value > max(NEAR, relative * abs(values[head])):
                 continue
-            verdict = _same_parameters(problem, params, r, head)
+            verdict = near[number][r] or _same_parameters(problem, params, r, head)
             if verdict is None and midpoints > 0:
                 midpoints -= 1
                 verdict = _on_one_hill(problem, params, r, head)
@@ -121,7 +146,19 @@ def distinct_optima(
         else:
             numbers[r] = len(heads)
             heads.append(r)
+            near.append(_near(params, r))
     return numbers
+
+
+def _near(params: Params, head: int) -> list[bool]:
+    """Tell which restarts are near another, no latent renamed."""
+    gaps = [
+        (value - value[head]).abs().reshape(len(value), -1).amax(-1).cpu()
+        for value in params.values()
+        if value.numel()
+    ]
+    near: list[bool] = (torch.stack(gaps).amax(0) <= SAME_PARAMETERS).tolist()
+    return near
 
 
 def same_value(params: Params, objective: float) -> float:

@@ -383,7 +383,10 @@ class EM:
             log_likelihood = torch.where(
                 torch.from_numpy(accepted), log_likelihood, state.log_likelihood[state.active]
             )
-        left = _placed(state.objective_left, state.active, torch.from_numpy(course.left))
+        ended = gap < 1.0
+        left = None
+        if any_of(ended):  # of the others it is asked when they leave, or at the end
+            left = _placed(state.objective_left, state.active, torch.from_numpy(course.left))
         return state.advance(
             new,
             torch.from_numpy(course.value),
@@ -391,7 +394,7 @@ class EM:
             torch.from_numpy(gap),
             time.monotonic() - began,
             safe,
-            vars(course.kept(~(gap < 1.0))),
+            vars(course.kept(~ended)),
             left,
         )
 
@@ -548,7 +551,15 @@ class EMState:
             active=self.active[stays],
             fate=fate,
             course={} if course is None else vars(course),
+            objective_left=self._left(),
         )
+
+    def _left(self) -> Tensor:
+        """What plain steps would still gain, (R,), of running restarts by their course."""
+        if not self.course:
+            return self.objective_left
+        left = torch.from_numpy(Course.of(self.course).left)
+        return _placed(self.objective_left, self.active, left)
 
     def _with(self, params: Params, new: Params) -> Params:
         """Parameters of all restarts, (R, ...), with the running ones in their places."""
@@ -571,7 +582,13 @@ class EMState:
 
     def settled(self) -> EMState:
         """With no point on trial."""
-        return replace(self, params=self.safe or self.params, safe={}, course={})
+        return replace(
+            self,
+            params=self.safe or self.params,
+            safe={},
+            course={},
+            objective_left=self._left(),
+        )
 
     def finish(self, steps: Steps[Any]) -> EMState:
         """Compute objective and log-likelihood at the final parameters."""

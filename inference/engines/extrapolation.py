@@ -110,12 +110,9 @@ class Course:
     @classmethod
     def of(cls, parts: Mapping[str, Any]) -> Course:
         """Course of the fields of another one, arrays or, from a file, tensors."""
-        return cls(
-            **{
-                name: part.numpy() if isinstance(part, Tensor) else part
-                for name, part in parts.items()
-            }
-        )
+        if isinstance(parts["kind"], Tensor):
+            return cls(**{name: part.numpy() for name, part in parts.items()})
+        return cls(**parts)
 
     def kept(self, mask: Array) -> Course:
         """Some of the restarts."""

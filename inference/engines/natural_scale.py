@@ -51,17 +51,20 @@ class Coordinates(Protocol):
 
     def of(self, value: Tensor) -> Tensor: ...
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
-        """Value at coordinates z, the image's where they are the ``same``, (A, p) bool."""
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+        """Value at coordinates z, the image's where they are the ``same``, (A, p); None: none."""
         ...
 
     def outside(self, value: Tensor) -> Tensor | None:
         """Restarts with values that rounding took out of the support, (A,); None if none can be."""
         return None
 
-    def weight(self, z: Tensor) -> Tensor:
-        """Weight of a step in a coordinate, 0 to 1: root of the information of one observation."""
-        ...
+    def weight(self, z: Tensor) -> Tensor | None:
+        """Weight of a step in a coordinate, 0 to 1: root of the information of one observation.
+
+        None where it is 1 everywhere.
+        """
+        return None
 
 
 def _flat(value: Tensor) -> Tensor:
@@ -74,8 +77,9 @@ def restart_wise(mask: Tensor, like: Tensor) -> Tensor:
     return mask.reshape((-1,) + (1,) * (like.dim() - 1))
 
 
-def _kept(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
-    return torch.where(same.reshape(image.shape), image, value.to(image.dtype).reshape(image.shape))
+def _kept(value: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+    value = value.to(image.dtype).reshape(image.shape)
+    return value if same is None else torch.where(same.reshape(image.shape), image, value)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class _LogOdds(Coordinates):
     def of(self, value: Tensor) -> Tensor:
         return value.double().clamp(LEAST, 1 - LEAST).logit().reshape(len(value), -1)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         return _kept(z.sigmoid(), image, same)
 
     def weight(self, z: Tensor) -> Tensor:
@@ -108,7 +112,7 @@ class _LogShares(Coordinates):
     def of(self, value: Tensor) -> Tensor:
         return value.double().clamp(min=LEAST).log().reshape(len(value), -1)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
         value = (
             self.support.scaled(value)
@@ -147,7 +151,7 @@ class _Logs(Coordinates):
         logs = (value - self.origin).double().clamp(min=1e-300).log()
         return logs.reshape(len(value), -1)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(
             self.low, self.high
         )
@@ -155,9 +159,6 @@ class _Logs(Coordinates):
 
     def outside(self, value: Tensor) -> Tensor | None:
         return _outside(self.support, value)
-
-    def weight(self, z: Tensor) -> Tensor:
-        return torch.ones_like(z)
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class _Plain(Coordinates):
     def of(self, value: Tensor) -> Tensor:
         return value.double().reshape(len(value), -1)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         value = z.to(image.dtype).reshape(image.shape)
         if self.low is not None:
             value = value.clamp(self.low, self.high)
@@ -185,7 +186,7 @@ class _Plain(Coordinates):
         if bool(zeros.any()):
             has_zeros = restart_wise(zeros.reshape(len(image), -1).any(1), image)
             value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
-        value = torch.where(same.reshape(image.shape), image, value)
+        value = _kept(value, image, same)
         if isinstance(self.support, constraints._Real | constraints._Interval):
             return value  # inside its interval by now
         for share in (*[0.5] * HALVINGS, 0.0):
@@ -197,10 +198,11 @@ class _Plain(Coordinates):
             )
         return value
 
-    def weight(self, z: Tensor) -> Tensor:
-        return (
-            (z * (FAR / (2 * self.far))).cosh().reciprocal()
-        )  # that of log-odds where the interval is BOX wide; 1 without an interval
+    def weight(self, z: Tensor) -> Tensor | None:
+        if math.isinf(self.far):
+            return None  # without an interval
+        # that of log-odds where the interval is BOX wide
+        return (z * (FAR / (2 * self.far))).cosh().reciprocal()
 
 
 @dataclass(frozen=True)
@@ -212,16 +214,13 @@ class _Free(Coordinates):
     def of(self, value: Tensor) -> Tensor:
         return _flat(biject_to(self.support).inv(value).double())
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         transform = biject_to(self.support)
         value = transform(z.to(image.dtype).reshape(transform.inverse_shape(image.shape)))
         return _unless_all_same(value, image, same)
 
     def outside(self, value: Tensor) -> Tensor | None:
         return _outside(self.support, value)
-
-    def weight(self, z: Tensor) -> Tensor:
-        return torch.ones_like(z)
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ class _LogCholesky(Coordinates):
         lower = torch.linalg.cholesky(value).double().flatten(-2)[..., self.places]
         return _flat(torch.where(self.on_diagonal.to(lower.device), lower.log(), lower))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         z = z.to(image.dtype).reshape(*image.shape[:-2], -1)
         factor = image.new_zeros(image.shape).flatten(-2)
         factor[..., self.places] = torch.where(self.on_diagonal.to(z.device), z.exp(), z)
@@ -249,9 +248,6 @@ class _LogCholesky(Coordinates):
         if not _is_finite(value):
             return _outside(self.support, value)
         return ~_flat(torch.linalg.cholesky_ex(value).info == 0).all(1)
-
-    def weight(self, z: Tensor) -> Tensor:
-        return torch.ones_like(z)
 
 
 @dataclass(frozen=True)
@@ -264,15 +260,14 @@ class _Held(Coordinates):
     def of(self, value: Tensor) -> Tensor:
         return value.new_zeros(len(value), 0, dtype=torch.float64)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor) -> Tensor:
+    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
         return image
 
-    def weight(self, z: Tensor) -> Tensor:
-        return z
 
-
-def _unless_all_same(value: Tensor, image: Tensor, same: Tensor) -> Tensor:
+def _unless_all_same(value: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
     """The image in restarts whose coordinates are all the same."""
+    if same is None:
+        return value
     done = same.all(1)
     return torch.where(restart_wise(done, image), image, value) if bool(done.any()) else value
 
@@ -338,8 +333,9 @@ class NaturalScale:
     def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
         """Parameters at coordinates z (A, P); a site that leaves its support is the image's."""
         same, new = z == image_z, dict(image)
+        is_apart = not bool(same.any())
         for name, (own, part) in self.sites.items():
-            value = own.back(z[:, part], image[name], same[:, part])
+            value = own.back(z[:, part], image[name], None if is_apart else same[:, part])
             outside = own.outside(value)  # by rounding, in the dtype of the image
             new[name] = (
                 value
@@ -367,7 +363,12 @@ class NaturalScale:
 
     def weights(self, z: Tensor) -> Tensor:
         """Weights of a step in each coordinate, (A, P)."""
-        return torch.cat([own.weight(z[:, part]) for own, part in self.sites.values()], 1)
+        weights = torch.ones_like(z)
+        for own, part in self.sites.values():
+            weight = own.weight(z[:, part])
+            if weight is not None:
+                weights[:, part] = weight
+        return weights
 
     def zeros(self, params: Params) -> Tensor:
         """Mask of entries that are exactly zero, (A, entries)."""

@@ -507,11 +507,11 @@ class _Run:
 
     def polish(self, state: SearchState) -> SearchState:
         """Run the best start on to its end, where it was set aside."""
-        ranking = rank_restarts(self.problem, state.params, state.objective)
-        best = ranking.best
+        best = state.best
         rest = self.method.max_iterations - int(state.num_iterations[best])
         if bool(state.converged[best]) or rest < 1:
             return replace(state, done=True)
+        ranking = rank_restarts(self.problem, state.params, state.objective)
         state, best = state.merged(best, (ranking.optimum == 0).nonzero().flatten())
         with quiet(ConvergenceWarning):
             new = replace(self.method, max_iterations=rest).run(

@@ -48,7 +48,14 @@ from inference.programs.fixed import Fixed
 from inference.programs.global_state import isolated, quiet
 from inference.programs.parameters import Flat
 from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
-from inference.programs.restarts import RESTARTS, at, in_restarts, run_together, stacked
+from inference.programs.restarts import (
+    RESTARTS,
+    at,
+    in_restarts,
+    run_together,
+    stacked,
+    trace_until,
+)
 from inference.programs.sites import (
     Site,
     check_dependent,
@@ -108,6 +115,10 @@ class Program:
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
+        # of this library's models, which do not choose by values: the first draw of their prior
+        self._drawn: dict[str, Any] = (
+            {name: trace.nodes[name] for name in self.names("parameter")} if self.is_own else {}
+        )
         self._centre_nodes()
 
     def with_data(self, *args: Any) -> Program:
@@ -332,7 +343,9 @@ class Program:
         fixed: Params | None = None,
         needs_local: bool = True,
         room: int = 0,
+        until: Collection[str] = (),
     ) -> Any:
+        """Run of the program at given values, up to the site after those of ``until``, if given."""
         if enumerate_latents:
             check_finite(self.sites)
         for site in self.sites:
@@ -357,7 +370,11 @@ class Program:
         # shapes and supports were validated at the first look; what nobody asks for is drawn
         with isolated(), pyro.validation_enabled(False):
             try:
-                return poutine.trace(model).get_trace(*self.args)
+                return (
+                    trace_until(model, self.args, until)
+                    if until
+                    else poutine.trace(model).get_trace(*self.args)
+                )
             except Exception as error:  # the program's own, whatever it is
                 if self.is_own or not enumerate_latents:
                     raise
@@ -446,6 +463,10 @@ class Program:
 
     def log_prior(self, params: Params) -> Tensor:
         """Log prior density of the parameters, latents above them summed out, () or (R,)."""
+        if self.is_own and self._priors is not None and params.keys() >= self._priors.keys():
+            # made without checks, which ask about values at the cost of the density
+            every = (density(params[name]) for name, density in self._priors.items())
+            return _total(every, self._num_restarts(params))
         return self._each(self._log_prior_of, params)
 
     @cached_property
@@ -456,24 +477,20 @@ class Program:
         """
         if not self.is_own or self.chain is not None:
             return None
-        with isolated(0), pyro.validation_enabled(False), torch.no_grad():
-            first, second = (poutine.trace(self.model).get_trace(*self.args) for _ in range(2))
-            return unchanging_distributions(self.names("parameter"), first, second)
+        with isolated(1), pyro.validation_enabled(False), torch.no_grad():
+            second = poutine.trace(self.model).get_trace(*self.args)
+            return unchanging_distributions(self._drawn, second.nodes)
 
     def _log_prior_of(self, params: Params) -> Tensor:
         restarts = self._num_restarts(params)
         if self.chain is not None:
             return self.chain.log_prior(params, restarts is not None)
-        if self._priors is not None and params.keys() >= self._priors.keys():
-            # made without checks, which ask about values at the cost of the density
-            return _total(
-                (density(params[name]) for name, density in self._priors.items()), restarts
-            )
         if self.latent_prior.sites:
             return self._eliminated(params, names=self.latent_prior.sites).log_prior
-        return self._log_prior(
-            self._trace(params, enumerate_latents=False, needs_local=False), restarts
-        )
+        # the rest of a program, its latents and rows, is not run where its sites are known
+        until = self.names("parameter") + self.names("factor") if self.is_own else ()
+        trace = self._trace(params, enumerate_latents=False, needs_local=False, until=until)
+        return self._log_prior(trace, restarts)
 
     def log_prior_local(self, params: Params) -> Tensor:
         """Log density of the local sites given in ``params``, () or (R,); 0 where there are none.
@@ -813,8 +830,10 @@ class Program:
             for site in self.sites
             if site.kind == "parameter" or (local and site.kind == "local")
         ]
-        draws: dict[str, list[Tensor]] = {name: [] for name in names}
         shortest = self._shortest
+        if shortest is self and (num_draws, seed) == (1, 0) and self._drawn.keys() >= set(names):
+            return {name: self._drawn[name]["value"].detach().unsqueeze(0) for name in names}
+        draws: dict[str, list[Tensor]] = {name: [] for name in names}
         with isolated(seed), nullcontext() if self.is_own else in_words(self.model):
             for _ in range(num_draws):
                 trace = poutine.trace(shortest.model).get_trace(*shortest.args)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from typing import Any, cast
 
 import pyro
 import torch
 from pyro import poutine
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from inference.programs.global_state import isolated, quiet
@@ -30,6 +31,34 @@ def in_restarts(model: Callable[..., Any], restarts: int, nesting: int) -> Calla
             return model(*args)
 
     return batched
+
+
+class _Enough(Exception):
+    """All sites that were asked for have been met."""
+
+
+class _Until(Messenger):
+    """Stop at the first site after certain ones."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
+        self.left = set(names)
+
+    def _pyro_sample(self, message: Any) -> None:
+        if not self.left:
+            raise _Enough
+        self.left.discard(message["name"])
+
+
+def trace_until(model: Callable[..., Any], args: tuple[Any, ...], names: Collection[str]) -> Any:
+    """Trace of a program up to the first site after the named ones."""
+    with poutine.trace() as tracer:
+        try:
+            with _Until(names):
+                model(*args)
+        except _Enough:
+            pass
+        return tracer.trace.copy()
 
 
 def at(value: Any, restart: int) -> Any:

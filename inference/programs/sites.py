@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -302,12 +302,16 @@ def _row_plates(
 
 
 def unchanging_distributions(
-    names: Sequence[str], first: Any, second: Any
+    first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> dict[str, Callable[[Tensor], Tensor]] | None:
-    """Log-densities that are the same in two traces whose values differ, by site, or None."""
+    """Log-densities that are the same in two runs whose values differ, by site, or None.
+
+    Args:
+        first, second: nodes of the two, by site; the sites of the first; densities of the second.
+    """
     distributions = {}
-    for name in names:
-        node_1, node_2 = first.nodes[name], second.nodes[name]
+    for name, node_1 in first.items():
+        node_2 = second[name]
         if any(
             node["scale"] not in (None, 1.0) or node["mask"] is not None
             for node in (node_1, node_2)
@@ -319,7 +323,7 @@ def unchanging_distributions(
         )
         if not all(torch.equal(node["fn"].log_prob(values), alone) for node in (node_1, node_2)):
             return None
-        distributions[name] = density_of(node_1["fn"])
+        distributions[name] = density_of(node_2["fn"])
     return distributions
 
 

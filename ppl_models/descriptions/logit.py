@@ -73,15 +73,16 @@ def maximise_coefficients(
             .reshape(beta.shape)
         )
         expected = (gradient * step).sum((-2, -1))  # twice the gain of a parabola
+        is_last = expected <= rounding * (1 + value.abs())  # too small a step for a value to tell
         length = torch.ones_like(value)
         for _ in range(MOST_HALVINGS):
             new = _objective(known, cross, design, often, beta + length[:, None, None] * step)
-            falls = ~(new >= value - 10 * rounding * (1 + value.abs()))
+            falls = ~(is_last | (new >= value - 10 * rounding * (1 + value.abs())))
             if not bool(falls.any()):
                 break
             length = torch.where(falls, length / 2, length)
         beta = torch.where(falls[:, None, None], beta, beta + length[:, None, None] * step)
-        if bool((expected <= rounding * (1 + value.abs())).all()):
+        if bool(is_last.all()):
             break
     return known.plain(beta)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,17 +66,26 @@ def _variances(x: Tensor, weights: Tensor | None) -> Tensor:
     variance = column_means((x - column_means(x, weights)).square(), weights)
     shares = (0.25, 0.75)
     if weights is None:
-        ordered = x.sort(0).values  # NaN last
         number = (~x.isnan()).sum(0).to(x)
         places = [(share * (number - 1)).floor().clamp(min=0).long() for share in shares]
+        low, high = _of_ranks(x, torch.stack(places))
     else:
         ordered, order = x.sort(0)
         up_to = (weights[order] * ~ordered.isnan()).cumsum(0)  # rows up to each, (N, J)
         below = [(share * (up_to[-1] - 1)).floor().clamp(min=0) for share in shares]
         places = [(up_to <= number).sum(0).clamp(max=len(x) - 1) for number in below]
-    low, high = (ordered.gather(0, place.unsqueeze(0))[0] for place in places)
+        low, high = (ordered.gather(0, place.unsqueeze(0))[0] for place in places)
     middle = ((high - low) / NORMAL_WIDTH).square()
     return torch.where(middle > 0, torch.minimum(middle, variance), variance)
+
+
+def _of_ranks(x: Tensor, places: Tensor) -> Tensor:
+    """Values (Q, J) of given ranks (Q, J) in each column of (N, J), from 0, NaN last."""
+    if x.device.type != "cpu":
+        return x.sort(0).values.gather(0, places)
+    columns = zip(x.mT.contiguous().numpy(), places.mT.numpy(), strict=True)
+    found = [np.partition(column, own)[own] for column, own in columns]  # no full sort
+    return torch.from_numpy(np.stack(found, 1))
 
 
 def column_units(x: Tensor, weights: Tensor | None = None) -> Units:

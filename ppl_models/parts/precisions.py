@@ -127,8 +127,9 @@ class Precision(dist.Wishart):
         \log p(X) = \tfrac{\nu - p - 1}{2} \log|X| - \tfrac{1}{2} \mathrm{tr}(V^{-1} X)
         - \tfrac{\nu p}{2} \log 2 - \tfrac{\nu}{2} \log|V| - \log\Gamma_p(\nu / 2),
 
-    whose last three terms are worked out once; torch solves a system in V for each X. It draws
-    without torch's repeated check for singular draws, which warns where the scale is large.
+    whose last three terms are worked out once, and the first where its factor is not 0; torch
+    solves a system in V for each X. It draws without torch's repeated check for singular draws,
+    which warns where the scale is large.
     """
 
     @property
@@ -143,15 +144,26 @@ class Precision(dist.Wishart):
         whole: Tensor = self.df * (0.5 * size * math.log(2) + half_log_scale)
         return whole + torch.mvlgamma(self.df / 2, p=size)
 
+    @lazy_property
+    def _power(self) -> Tensor | None:
+        """Power of the determinant in the density; None where it is 0."""
+        power: Tensor = (self.df - self.event_shape[-1] - 1) / 2
+        return power if bool((power != 0).any()) else None
+
+    @lazy_property
+    def _half_inverse(self) -> Tensor:
+        half: Tensor = self.precision_matrix / 2
+        return half
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of positive definite matrices (..., J, J)."""
         if self._validate_args:
             self._validate_sample(value)
-        log_determinant = torch.linalg.slogdet(value).logabsdet
-        trace = (self.precision_matrix * value).sum((-2, -1))
-        power = (self.df - self.event_shape[-1] - 1) / 2
-        density: Tensor = power * log_determinant - trace / 2 - self._log_normalizer
-        return density
+        trace = (self._half_inverse * value).sum((-2, -1))
+        density: Tensor = -trace - self._log_normalizer
+        if self._power is None:
+            return density
+        return density + self._power * torch.linalg.slogdet(value).logabsdet
 
     def rsample(self, sample_shape: Any = torch.Size(), max_try_correction: Any = None) -> Tensor:
         draw = self._bartlett_sampling(torch.Size(sample_shape))

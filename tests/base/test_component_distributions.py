@@ -7,7 +7,7 @@ import torch
 
 from inference.base.component_distributions import normal
 from inference.base.component_distributions.dispatch import distribution_of
-from ppl_models import Categorical, Mixture
+from ppl_models import Categorical, Mixture, MultivariateNormal
 from ppl_models.parts import categorical
 
 SIZES = (20, 33)
@@ -62,3 +62,25 @@ def test_covariances_are_summed_over_parts_of_the_rows(
     for often in (None, weights):
         expected = x.mT.cov(correction=0, aweights=often)
         torch.testing.assert_close(normal.covariance(x, often), expected)
+
+
+@pytest.mark.parametrize("width", [1.0, 1e-6])  # of one component, too thin for sums of products
+def test_densities_of_normal_rows_are_those_of_whitened_rows(width: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    x = 3 + torch.randn(40, 3, generator=generator, dtype=torch.float64)
+    root = torch.randn(2, 2, 3, 3, generator=generator, dtype=torch.float64)
+    precisions = root @ root.mT + torch.eye(3, dtype=torch.float64)
+    precisions[1, 0] /= width**2
+    means = 3 + torch.randn(2, 2, 3, generator=generator, dtype=torch.float64)
+    before = torch.rand(2, 1, 2, generator=generator, dtype=torch.float64).softmax(-1).log()
+    params = {"means": means, "precisions": precisions}
+    distribution = distribution_of(Mixture(2, MultivariateNormal(), 3).components())
+    assert isinstance(rows := distribution.rows(x, x.mean(0)), normal.NormalRows)
+    exact = torch.distributions.MultivariateNormal(
+        means.unsqueeze(-2), precision_matrix=precisions.unsqueeze(-3)
+    ).log_prob(x)  # (R, K, N)
+    torch.testing.assert_close(rows.log_densities(params), exact, rtol=1e-9, atol=1e-9)
+    for log_chances in (before, before.expand(2, 40, 2)):
+        torch.testing.assert_close(
+            rows.log_joint(params, log_chances), exact + before.mT, rtol=1e-9, atol=1e-9
+        )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -55,9 +55,69 @@ class Rows:
         """Log-densities of the rows under every component, (R, K, N)."""
         return self.distribution.log_densities(params, self.data).mT
 
+    def log_joint(self, params: Params, before: Tensor) -> Tensor:
+        """Log-densities plus log-chances of the components, (R, N, K) or (R, 1, K): (R, K, N)."""
+        return self.log_densities(params) + before.mT
+
     def statistics(self, share: Tensor, params: Params) -> Any:
         """Expected sufficient statistics, given responsibilities (R, K, N)."""
         return self.distribution.statistics(self.data, share.mT, self.centre, params)
+
+    def part(self, rows: slice) -> Rows:
+        """Some of the rows of (N, J), with what was worked out for them."""
+        return replace(self, data=self.data[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRows(Rows):
+    r"""Rows of an exponential family, the same for all restarts.
+
+    The log-density of row n under component k is :math:`f_n^\top w_k + a_k + h_n`, so that an
+    E-step is one product of features f with weights w, natural parameters of the components, and
+    the statistics are sums of the features.
+    """
+
+    @cached_property
+    def features(self) -> Tensor:
+        """Features of the rows, a row of the table for each, (Q, N)."""
+        raise NotImplementedError
+
+    def part(self, rows: slice) -> LinearRows:
+        part = cast("LinearRows", super().part(rows))
+        part.__dict__["features"] = self.features[:, rows]
+        if self.base_measure is not None:
+            part.__dict__["base_measure"] = self.base_measure[rows]
+        return part
+
+    @cached_property
+    def base_measure(self) -> Tensor | None:
+        """Terms h that depend on the row alone, (N,); None where all are 0."""
+        return None
+
+    def weights(self, params: Params) -> tuple[Tensor, Tensor]:
+        """Weights of the features, (R, K, Q), and constants, (R, K)."""
+        raise NotImplementedError
+
+    def log_densities(self, params: Params) -> Tensor:
+        return self._product(*self.weights(params))
+
+    def log_joint(self, params: Params, before: Tensor) -> Tensor:
+        weights, constants = self.weights(params)
+        if before.shape[-2] == 1:
+            return self._product(weights, constants + before.squeeze(-2))
+        return self._product(weights, constants).add_(before.mT)
+
+    def _product(self, weights: Tensor, constants: Tensor) -> Tensor:
+        flat = weights.reshape(-1, weights.shape[-1])
+        joint = torch.addmm(constants.reshape(-1, 1), flat, self.features)
+        if self.base_measure is not None:
+            joint = joint.add_(self.base_measure)
+        return joint.reshape(*weights.shape[:-1], -1)
+
+    def sums(self, share: Tensor) -> Tensor:
+        """Sums of the features, given responsibilities (R, K, N): (R, K, Q)."""
+        sums = share.reshape(-1, share.shape[-1]) @ self.features.mT
+        return sums.reshape(*share.shape[:-1], -1)
 
 
 @dataclass(frozen=True)

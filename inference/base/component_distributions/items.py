@@ -7,12 +7,18 @@ import operator
 from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from inference.base.component_distributions.base import ComponentDistribution, Rows, ends
+from inference.base.component_distributions.base import (
+    ComponentDistribution,
+    LinearRows,
+    Rows,
+    ends,
+)
 from inference.base.component_distributions.normal import EMPTY, resting_on
 from inference.base.component_distributions.ordinal import maximise_ordinal
 from inference.base.component_noise import Cells, negative_binomial_scores, poisson_scores
@@ -81,8 +87,8 @@ class ItemStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class ItemRows(Rows):
-    r"""Rows of items, the same for all restarts, whose log-densities are linear in features.
+class ItemRows(LinearRows):
+    r"""Rows of items under components of a response family.
 
     With T about the centre c of Normal items, as it is of others, :math:`\eta` measured alike, and
     s the reciprocal of a variance, 1 for other items, the log-density of a row is
@@ -92,8 +98,7 @@ class ItemRows(Rows):
         \sum_j m_j \{ T_j s_j \eta_j - s_j A(\eta_j) \} + h
         - \sum_{j \text{ Normal}} m_j \{ s_j T_j^2 / 2 + \log(2 \pi / s_j) / 2 \} ,
 
-    m = 0 where an entry is missing: one product of features :math:`(m T, m T^2, m)` and weights.
-    The statistics are the sums of these features.
+    m = 0 where an entry is missing: the features are :math:`m T, m T^2` and m.
     """
 
     distribution: ItemDistribution
@@ -112,24 +117,35 @@ class ItemRows(Rows):
         return out
 
     @cached_property
-    def _features(self) -> tuple[Tensor, Tensor]:
-        """Features (N, Q), and base measures of the rows, (N,)."""
-        family = self.distribution.family
-        x, mask = filled(family, self.data)
-        seen = torch.ones_like(x) if mask is None else mask
-        t = (family.statistic(x) - self._origin) * family.spread(seen)
+    def _filled(self) -> tuple[Tensor, Tensor | None]:
+        return filled(self.distribution.family, self.data)
+
+    @cached_property
+    def features(self) -> Tensor:
+        family, (x, mask) = self.distribution.family, self._filled
+        t = family.statistic(x) - self._origin
+        t = t if mask is None else t * family.spread(mask)
         parts = [t]
         if self.distribution._dispersed:
             parts.append(t.square())
         if mask is not None:
             parts.append(mask)
-        return torch.cat(parts, -1), family.base_measure(x, seen, None)
+        return torch.cat(parts, -1).mT.contiguous()
+
+    def part(self, rows: slice) -> ItemRows:
+        part = cast("ItemRows", super().part(rows))
+        x, mask = self._filled
+        part.__dict__["_filled"] = x[rows], None if mask is None else mask[rows]
+        return part
 
     @cached_property
-    def _across(self) -> Tensor:
-        return self._features[0].mT.contiguous()  # (Q, N)
+    def base_measure(self) -> Tensor | None:
+        x, mask = self._filled
+        seen = torch.ones_like(x) if mask is None else mask
+        measure: Tensor = self.distribution.family.base_measure(x, seen, None)
+        return measure if bool(measure.any()) else None
 
-    def log_densities(self, params: Params) -> Tensor:
+    def weights(self, params: Params) -> tuple[Tensor, Tensor]:
         of, num_items = self.distribution, self.data.shape[1]
         family, dispersion = of.family, params.get("dispersion")
         eta = of.predictor(params) - self._origin  # (R, K, P)
@@ -142,26 +158,19 @@ class ItemRows(Rows):
             weights = [eta * spread, torch.where(self._is_normal, spread / -2, 0.0)]
             logs = (2 * math.pi * dispersion).log() / 2
             partition = partition.index_add(-1, self._normal_columns, logs)
-        batch = eta.shape[:-1]
-        is_masked = self._across.shape[0] > eta.shape[-1] * len(weights)
-        if is_masked:
-            weights.append(-partition)
+        if self._filled[1] is not None:
+            return torch.cat([*weights, -partition], -1), eta.new_zeros(eta.shape[:-1])
         weight = weights[0] if len(weights) == 1 else torch.cat(weights, -1)
-        joint = weight.reshape(-1, weight.shape[-1]) @ self._across
-        joint = joint.add_(self._features[1]).reshape(*batch, -1)
-        return joint if is_masked else joint.sub_(partition.sum(-1, keepdim=True))
+        return weight, -partition.sum(-1)
 
     @cached_property
     def _normal_columns(self) -> Tensor:
         return torch.tensor(self.distribution._dispersed_columns, device=self.data.device)
 
     def statistics(self, share: Tensor, params: Params) -> ItemStatistics:
-        family, size = self.distribution.family, len(self.centre)
-        sums = (share.reshape(-1, share.shape[-1]) @ self._features[0]).reshape(
-            *share.shape[:-1], -1
-        )
+        family, size, sums = self.distribution.family, len(self.centre), self.sums(share)
         num_parts = 2 if self.distribution._dispersed else 1
-        if sums.shape[-1] > num_parts * size:
+        if self._filled[1] is not None:
             item_counts = family.spread(sums[..., num_parts * size :])
         else:
             item_counts = share.sum(-1, keepdim=True).expand(*share.shape[:-1], size)

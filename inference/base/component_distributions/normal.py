@@ -26,6 +26,7 @@ from torch import Tensor
 
 from inference.base.component_distributions.base import (
     ComponentDistribution,
+    LinearRows,
     Rows,
     ends,
     log_diagonal,
@@ -52,55 +53,95 @@ MOST_BY_CHANCE = 3.0  # gain of a thin slab of rows that chance explains, in p l
 MOST_OF_PRIOR = 0.5  # of a variance: beyond it the prior gives the width, not the rows
 MOST_SHOWN = 6  # columns of a warning
 ROWS_AT_ONCE = 2**20  # numbers of the rows whose covariance is taken
+MOST_CANCELLED = 1e7  # terms of a log-density of a row, of which it is the sum
 EMPTY = 1e-10  # expected rows below which a component keeps its parameters
 
 
 @dataclass(frozen=True, eq=False)
-class NormalRows(Rows):
-    """Complete rows, the same for all restarts, under multivariate normal components."""
+class NormalRows(LinearRows):
+    r"""Complete rows under multivariate normal components.
+
+    With t a row about the centre and m a mean about it, the log-density is
+
+    .. math::
+
+        t^\top \Lambda m - \tfrac{1}{2} \sum_{ij} \Lambda_{ij} t_i t_j
+        + \tfrac{1}{2} \log|\Lambda / 2\pi| - \tfrac{1}{2} m^\top \Lambda m ,
+
+    linear in the features t and :math:`t_i t_j`, :math:`i \ge j`. Its terms are far larger than
+    their sum where a component is thin: rows are then whitened about its mean instead.
+    """
 
     @cached_property
-    def _centred(self) -> Tensor:
-        return self.data - self.centre
+    def features(self) -> Tensor:
+        t, (first, second) = (self.data - self.centre).mT.contiguous(), self._lower
+        return torch.cat([t, t[first].mul_(t[second])])
 
     @cached_property
-    def _columns(self) -> Tensor:
-        return self._centred.mT.contiguous()
+    def _lower(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the lower triangle of a matrix, (J (J + 1) / 2,)."""
+        first, second = torch.tril_indices(*[self.data.shape[1]] * 2, device=self.data.device)
+        return first, second
 
     @cached_property
-    def _products(self) -> Tensor:
-        """Products of every two columns, (N, J (J + 1) / 2)."""
-        first, second = torch.tril_indices(*[self.data.shape[1]] * 2)
-        return self._centred[:, first] * self._centred[:, second]
+    def _packed(self) -> tuple[Tensor, Tensor]:
+        """Places of the lower triangle among all entries of a matrix, and how often each counts."""
+        first, second = self._lower
+        often = torch.where(first == second, -0.5, -1.0).to(self.data)
+        return first * self.data.shape[1] + second, often
 
     @cached_property
     def _places(self) -> Tensor:
         """Place of every two columns among the products, (J J,)."""
-        size = self.data.shape[1]
-        first, second = torch.tril_indices(size, size)
+        size, (first, second) = self.data.shape[1], self._lower
         places = first.new_zeros(size, size)
-        places[first, second] = places[second, first] = torch.arange(len(first))
-        flat: Tensor = places.flatten().to(self.data.device)
+        places[first, second] = places[second, first] = torch.arange(
+            len(first), device=first.device
+        )
+        flat: Tensor = places.flatten()
         return flat
 
+    @cached_property
+    def _reach(self) -> Tensor:
+        """Mean square of every centred column, times their number, (J,)."""
+        size = self.data.shape[1]
+        return self.features[:size].square().mean(-1) * size
+
+    def part(self, rows: slice) -> NormalRows:
+        part = cast("NormalRows", super().part(rows))
+        part.__dict__.update({name: getattr(self, name) for name in ("_places", "_packed")})
+        return part
+
+    def weights(self, params: Params) -> tuple[Tensor, Tensor]:
+        precisions, means = params["precisions"], params["means"] - self.centre
+        slopes = (precisions @ means.unsqueeze(-1)).squeeze(-1)
+        places, often = self._packed
+        products = precisions.flatten(-2)[..., places] * often
+        log_determinant = log_diagonal(torch.linalg.cholesky(precisions))
+        constants = log_determinant - log_two_pi(means.shape[-1], means)
+        return torch.cat([slopes, products], -1), constants - (slopes * means).sum(-1) / 2
+
     def log_densities(self, params: Params) -> Tensor:
-        factor = torch.linalg.cholesky(params["precisions"])  # Lambda = L L^T
-        across, (num, j) = factor.mT, self.data.shape
-        shift = across @ (params["means"] - self.centre).unsqueeze(-1)  # (R, K, J, 1)
-        whitened = (across.reshape(-1, j) @ self._columns).reshape(*factor.shape[:-1], num)
-        distance = whitened.sub_(shift).square_().sum(-2)
-        constant = log_diagonal(factor) - log_two_pi(j, factor)
-        densities: Tensor = distance.mul_(-0.5).add_(constant.unsqueeze(-1))
-        return densities
+        return self._whitened(params, super().log_densities(params))
+
+    def log_joint(self, params: Params, before: Tensor) -> Tensor:
+        return self._whitened(params, super().log_joint(params, before), before)
+
+    def _whitened(self, params: Params, found: Tensor, before: Tensor | None = None) -> Tensor:
+        """Densities of restarts with thin components worked out anew."""
+        size = params["precisions"].diagonal(dim1=-2, dim2=-1) @ self._reach
+        if float(size.max()) < MOST_CANCELLED:
+            return found
+        thin = (size.amax(-1) >= MOST_CANCELLED).nonzero().ravel()
+        own = {name: params[name][thin] for name in ("means", "precisions")}
+        anew = self.distribution.log_densities(own, self.data)
+        found[thin] = (anew if before is None else anew + before[thin]).mT
+        return found
 
     def statistics(self, share: Tensor, params: Params) -> NormalStatistics:
-        weight, batch = share.reshape(-1, share.shape[-1]), share.shape[:-1]
-        squares = (weight @ self._products)[:, self._places]
-        return NormalStatistics(
-            (weight @ self._centred).reshape(*batch, -1),
-            squares.reshape(*batch, *[self.data.shape[1]] * 2),
-            self.centre,
-        )
+        size, sums = self.data.shape[1], self.sums(share)
+        squares = sums[..., size:][..., self._places].unflatten(-1, (size, size))
+        return NormalStatistics(sums[..., :size], squares, self.centre)
 
 
 @dataclass(frozen=True)
@@ -251,6 +292,10 @@ class NormalDistribution(WholeRowDistribution):
 
     equation = "Normal(μ_{k}, covariance Σ_{k})"
 
+    @property
+    def width(self) -> int:
+        return self.about.num_items * (self.about.num_items + 3) // 2
+
     @cached_property
     def _family(self) -> CovarianceFamily | None:
         """Family of the covariances, None for full ones."""
@@ -359,28 +404,24 @@ class NormalDistribution(WholeRowDistribution):
     def m_step(
         self, statistics: NormalStatistics, counts: Tensor, params: Params, floor: Tensor
     ) -> Params:
-        empty = (counts <= EMPTY).unsqueeze(-1)
         number = counts.clamp(min=EMPTY).unsqueeze(-1)
         centred = statistics.sums / number
-        means = torch.where(
-            empty,
-            params["means"],
-            (centred + statistics.centre).clamp(*ends(self.about.limits, centred)),
-        )
-        scatter = statistics.squares - number.unsqueeze(-1) * centred.unsqueeze(
-            -1
-        ) * centred.unsqueeze(-2)
+        means = (centred + statistics.centre).clamp(*ends(self.about.limits, centred))
+        outer = centred.unsqueeze(-1) * centred.unsqueeze(-2)
+        scatter = torch.addcmul(statistics.squares, number.unsqueeze(-1), outer, value=-1)
         family, ridge = self._family, self.ridge(scatter)
+        empty = (counts <= EMPTY).unsqueeze(-1)
+        if is_some_empty := bool(empty.any()):
+            means = torch.where(empty, params["means"], means)
         if family is not None:
             scatter, rows = scatter + torch.diag(ridge), number.squeeze(-1)
             before = params["precisions"]
             precisions = family_precisions(family, scatter, rows, before, empty.squeeze(-1))
             return {"means": means, "precisions": precisions}
         precisions = posterior_precisions(scatter, number, ridge)
-        return {
-            "means": means,
-            "precisions": torch.where(empty.unsqueeze(-1), params["precisions"], precisions),
-        }
+        if is_some_empty:
+            precisions = torch.where(empty.unsqueeze(-1), params["precisions"], precisions)
+        return {"means": means, "precisions": precisions}
 
     def scores(self, params: Params, data: Tensor, rng: np.random.Generator) -> np.ndarray:
         if bool(data.isnan().any()):
@@ -458,8 +499,13 @@ def posterior_precisions(scatter: Tensor, number: Tensor, ridge: Tensor) -> Tens
         scatter: about the means, (R, K, J, J); number: expected rows, (R, K, 1).
         ridge: of the prior, (J,).
     """
-    inverse = torch.linalg.inv((scatter + scatter.mT) / 2 + torch.diag(ridge))
-    return cast(Tensor, number.unsqueeze(-1) * (inverse + inverse.mT) / 2)
+    whole = scatter + torch.diag(ridge)
+    factor, failed = torch.linalg.cholesky_ex(whole)  # of its lower triangle
+    inverse = torch.cholesky_inverse(factor)
+    if bool(failed.any()):
+        inverse = torch.linalg.inv((whole + whole.mT) / 2)
+        inverse = (inverse + inverse.mT) / 2
+    return number.unsqueeze(-1) * inverse
 
 
 def resting_on(

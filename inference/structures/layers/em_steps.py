@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
+from inference.programs.elimination import FiniteMixture
 from inference.programs.program import Program
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
+from ppl_models.parts.item_response import ItemResponse, LinearPredictor
 from ppl_models.parts.responses import ResponseFamily, filled
 from ppl_models.parts.sizes import MISSING
 
@@ -170,7 +172,8 @@ class LayeredSteps(Steps[TowerStatistics]):
         ``program``: on one row; or, ``by_value``, on one for each value of the covariates;
         ``owner``: the value that each row has, (N,); None where every row has its own.
         """
-        mixture = program.as_mixture(params)
+        mixture = None if by_value else self._known_mixture(params)
+        mixture = program.as_mixture(params) if mixture is None else mixture
         if mixture is None:
             raise ValueError(
                 "the program's rows are not a finite mixture over one latent site; use"
@@ -197,7 +200,11 @@ class LayeredSteps(Steps[TowerStatistics]):
             self.labels,
         )
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
-        posteriors = mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
+        posteriors = (
+            mixture.upper_posteriors(counts.reshape(mixture.log_weights.shape))
+            if by_value or len(self.layers) > 1
+            else {}
+        )
         if by_value:  # of the rows with each value of the covariates, (R, G, C)
             bottom = replace(
                 bottom,
@@ -226,6 +233,52 @@ class LayeredSteps(Steps[TowerStatistics]):
             statistics,
             log_likelihood,
             self._relaxed_prior(params) if self.relaxed else mixture.log_prior,
+        )
+
+    def _known_mixture(self, params: Params) -> FiniteMixture | None:
+        """Mixture by the description of one layer, without a run; None where a run differs."""
+        layer = self.layers[0]
+        if len(self.layers) > 1 or layer.tabled or layer.curved or not self.program.is_own:
+            return None
+        if "described" not in layer.memory:  # found out once
+            run = self.program.as_mixture(params)
+            found = self._of_description(params)
+            layer.memory["described"] = run is not None and all(
+                torch.allclose(one.expand_as(other), other, rtol=1e-9, atol=1e-9)
+                for one, other in (
+                    (run.values, found.values),
+                    (run.log_weights, found.log_weights),
+                    (run.log_prior, found.log_prior),
+                    (run.response.eta, found.response.eta),
+                )
+            )
+        return self._of_description(params) if layer.memory["described"] else None
+
+    def _of_description(self, params: Params) -> FiniteMixture:
+        """Mixture of one layer; of the program the prior of the parameters alone is asked."""
+        layer = self.layers[0]
+        like = params[layer.loadings]  # (R, J, P)
+        values = self._configurations(layer, like)
+        # dims are configurations, restarts, rows, as where the program is run
+        above = {name: params[name].unsqueeze(1) for name in self.root.sites()}
+        log_weights = self.root.distribution(above).log_prob(values[:, None, None])  # (C, R, 1)
+        features, intercepts = layer.features(values), params[layer.intercepts]
+        (num, size), wide = like.shape[1:], len(values)
+        eta: Tensor | LinearPredictor
+        if wide * num <= (wide + num) * (size + 1):  # a product with it is the cheaper
+            eta = (features @ like.mT + intercepts.unsqueeze(-2)).movedim(0, 1).unsqueeze(2)
+        else:
+            eta = LinearPredictor(
+                features[:, None, None], like.unsqueeze(1), intercepts.unsqueeze(1)
+            )
+        dispersion = params[layer.dispersion].unsqueeze(1) if layer.dispersion else None
+        return FiniteMixture(
+            layer.parent,
+            values,
+            log_weights.squeeze(-1).mT,
+            ItemResponse(layer.response, eta, dispersion),
+            {},
+            self.program.log_prior(params),
         )
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:

@@ -74,10 +74,14 @@ def ideal_latents(
     if not bool(observed.any()):
         return None
     seen = observed.to(data.dtype)
-    low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
     least = statistic.nan_to_num(nan=torch.inf).amin(0)
     most = statistic.nan_to_num(nan=-torch.inf).amax(0)
-    low, high = (torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most)))
+    low, high = least, most
+    if bool(((statistic > least) & (statistic < most)).any()):  # else there are two answers
+        low, high = (torch.nanquantile(statistic, q, dim=0) for q in EDGES)
+        low, high = (
+            torch.where(high > low, edge, end) for edge, end in ((low, least), (high, most))
+        )
     answers = (
         ((statistic - low) / (high - low).clamp(min=1e-12)).clamp(0, 1).masked_fill(~observed, 0.0)
     )

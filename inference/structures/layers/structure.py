@@ -102,6 +102,8 @@ FEW_STARTS = 4
 PRODUCT_SEARCH = StartSearch(
     batch=2 * FEW_STARTS, rungs=((20, FEW_STARTS),), replicates=2, stall=2, cap=8 * FEW_STARTS
 )
+# where every item has one product (DINA, DINO): starts seldom end in different optima
+ONE_PRODUCT = dataclasses.replace(PRODUCT_SEARCH, batch=FEW_STARTS, rungs=((10, 2),))
 SEARCH = StartSearch(batch=16, rungs=((40, 8), (80, 3)), replicates=2, stall=2, cap=64, budget=1e10)
 # where a batch of 16 alone exceeds the budget
 FEW_AT_ONCE = dataclasses.replace(SEARCH, batch=FEW_STARTS, rungs=((80, 3),))
@@ -544,7 +546,10 @@ class LayeredStructure(Structure):
         if not is_exact:
             return Recommendation(method, num_restarts=1 if problem.start_given else FEW_STARTS)
         if self.layers[0].terms is not None:
-            return Recommendation(method, num_restarts=FEW_STARTS, search=PRODUCT_SEARCH)
+            graph = self.layers[0].graph
+            is_single = graph is not None and int(graph.sum(-1).max()) == 1
+            search = ONE_PRODUCT if is_single else PRODUCT_SEARCH
+            return Recommendation(method, num_restarts=FEW_STARTS, search=search)
         first = (
             SEARCH.first_work
             * len(problem.data)

@@ -16,13 +16,14 @@ from inference.base.component_distributions.base import (
     Rows,
 )
 from inference.base.component_distributions.dispatch import distribution_of
+from inference.base.degenerate import value_sums
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.logit import chances_of_design, distinct_rows, maximise_coefficients
 
-MOST_KEPT = 2**18  # numbers of rows and their products that are kept from step to step
+MOST_KEPT = 2**20  # numbers of rows and their products that are kept from step to step
 
 
 def items_of(about: MixtureComponents, data: Tensor) -> Tensor:
@@ -162,16 +163,20 @@ class MixtureSteps(Steps[MixtureStatistics]):
             // max(restarts * self.about.num_components, self.distribution.width),
         )
         distinct, counts, labels = self._rows
-        if len(distinct) * self.distribution.width <= min(MOST_KEPT, size):
+        is_kept = len(distinct) * self.distribution.width <= MOST_KEPT
+        if is_kept and len(distinct) <= size:
             yield distinct, self._prepared, counts, labels
             return
-        chunks = distinct.split(size)
-        often, told = (
-            [None] * len(chunks) if part is None else part.split(size) for part in (counts, labels)
-        )
-        for chunk, own, known in zip(chunks, often, told, strict=True):
-            rows = self.distribution.rows(items_of(self.about, chunk), self.centre)
-            yield chunk, rows, own, known
+        for first in range(0, len(distinct), size):
+            part = slice(first, first + size)
+            chunk = distinct[part]
+            rows = (
+                self._prepared.part(part)
+                if is_kept
+                else self.distribution.rows(items_of(self.about, chunk), self.centre)
+            )
+            often, told = (None if every is None else every[part] for every in (counts, labels))
+            yield chunk, rows, often, told
 
     @cached_property
     def _prepared(self) -> Rows:
@@ -180,12 +185,12 @@ class MixtureSteps(Steps[MixtureStatistics]):
     def e_step(self, params: Params) -> EStep[MixtureStatistics]:
         """Responsibilities and statistics of the components, streaming over rows."""
         restarts = len(params[self.distribution.site])
-        parts, total = RunningSum[MixtureStatistics](), self.data.new_zeros(restarts)
+        parts, values = RunningSum[MixtureStatistics](), []
         for chunk, rows, often, labels in self._chunks(restarts):
             before = log_chances(self.about, params, chunk)
             before = before if labels is None else before + labels
             share, value = responsibilities(rows, params, before, often)
-            total = total + value
+            values.append(value)
             parts.add(
                 MixtureStatistics(
                     share.sum(-1),
@@ -193,7 +198,16 @@ class MixtureSteps(Steps[MixtureStatistics]):
                     cross_products(self.about, share, chunk),
                 )
             )
+        total = values[0] if len(values) == 1 else torch.stack(values).sum(0)
         return EStep(parts.total(), total, self.program.log_prior(params))
+
+    def value_sums(self, params: Params) -> Tensor:
+        """Sums over rows that tell empty components and copies, labels unread, (R, K, 1 + K)."""
+        parts = []
+        for chunk, rows, often, _ in self._chunks(len(params[self.distribution.site])):
+            share, _ = responsibilities(rows, params, log_chances(self.about, params, chunk))
+            parts.append(value_sums(share.mT, often))
+        return torch.stack(parts).sum(0)
 
     def m_step(self, statistics: MixtureStatistics, params: Params) -> Params:
         """Maximise weights or log-odds, and the components."""
@@ -307,7 +321,7 @@ def responsibilities(
     ``params``: (R, ...); ``before``: log-chances of the components before the items are seen, (R,
     n, K) or (R, 1, K); ``often``: how many rows are like each, (n,); None for one.
     """
-    joint = rows.log_densities(params) + before.mT
+    joint = rows.log_joint(params, before)
     share = joint.softmax(1)
     log_rows = joint.amax(1) - share.amax(1).log()  # of the component that is most probable
     value = log_rows.sum(-1) if often is None else log_rows @ often

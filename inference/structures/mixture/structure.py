@@ -25,7 +25,7 @@ from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.component_distributions.units import measured, mixed_sizes, standard
 from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.covariates import listed_terms, open_coefficients, standard_covariates
-from inference.base.degenerate import shared_words, value_sums
+from inference.base.degenerate import shared_words
 from inference.base.starts import StartSearch, enough_rows
 from inference.base.steps import Steps
 from inference.base.structure import (
@@ -207,18 +207,11 @@ class MixtureStructure(Structure):
 
     def degenerate(self, problem: Problem, params: Params) -> list[tuple[str, ...]]:
         """Degenerate components: empty, copies of each other, or shrunk onto a few rows."""
-        about, num = self.about, len(next(iter(params.values())))
-        size = max(1, AT_ONCE // (num * about.num_components * about.num_items))
+        about, steps = self.about, self.steps(problem, 2**18, 1)
 
         def sums(data: Tensor, weights: Tensor | None) -> Tensor:
-            chunks = data.split(size)
-            often = [None] * len(chunks) if weights is None else weights.split(size)
-            return torch.stack(
-                [
-                    value_sums(self.shares(params, rows), own)
-                    for rows, own in zip(chunks, often, strict=True)
-                ]
-            ).sum(0)
+            own = steps if data is problem.data else steps.on(data, weights)
+            return own.value_sums(params)
 
         found = problem.summed(sums)
         names = problem.item_names[: about.num_items] or [str(j) for j in range(about.num_items)]
