@@ -360,6 +360,47 @@ class DrawSteps(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class FixedDraws:
+    """Steps of SAEM whose parameters have known entries, as :class:`FixedSteps` are of EM.
+
+    Args:
+        base: steps whose maximum separates in the known and the free entries.
+        fixed: what is known.
+    """
+
+    base: DrawSteps
+    fixed: Fixed
+
+    @property
+    def gibbs(self) -> Gibbs:
+        return self.base.gibbs
+
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
+        return self.base.statistics(params, latents, chances)
+
+    def log_joint(self, params: Params, latents: Latents) -> Tensor:
+        return self.base.log_joint(params, latents)
+
+    def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
+        return self.base.average(old, new, rate)
+
+    def maximise(self, averages: Averages, params: Params) -> Params:
+        return self.fixed.restored(self.base.maximise(averages, params))
+
+    def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
+        return self.fixed.restored(self.base.maximise_draw(params, latents, chances))
+
+    def relax(self) -> FixedDraws | None:
+        relaxed = self.base.relax()
+        return None if relaxed is None else replace(self, base=relaxed)
+
+    def rows(self, index: Tensor) -> FixedDraws:
+        return replace(self, base=self.base.rows(index))
+
+
+@dataclass(frozen=True, eq=False)
 class GenericDraws:
     """SAEM for any program of binary latents, by L-BFGS over weighted last draws.
 

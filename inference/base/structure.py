@@ -13,7 +13,7 @@ import enum
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.align import Alignment, Labels, align_labels
+from inference.base.align import Alignment, Labels, align_labels, keeping
 from inference.base.degenerate import useless_values
 from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.hashing import digest_of
@@ -563,10 +563,24 @@ class Problem:
         return bool(self.labels) or self.fixed is not None
 
     def exchangeable(self) -> tuple[Labels, ...]:
-        """Latents that may exchange names: those of :meth:`Structure.labels` without labels."""
-        if self.fixed is not None:
-            return ()
-        return tuple(own for own in self.structure.labels() if own.name not in (self.labels or {}))
+        """Latents that may exchange names: those of :meth:`Structure.labels` without labels.
+
+        Of known parameters, those alone that these leave exchangeable.
+        """
+        labels = [own for own in self.structure.labels() if own.name not in (self.labels or {})]
+        return self.still_exchangeable(labels)
+
+    def still_exchangeable(self, labels: Iterable[Labels]) -> tuple[Labels, ...]:
+        """Labels whose renamings leave known parameters where they are; all without any."""
+        if self.fixed is None:
+            return tuple(labels)
+        program = self.program_of_one_row()
+        like = program.draw_prior(1, 0)
+        given = self.fixed.values
+        like |= {name: value.to(like[name]).unsqueeze(0) for name, value in given.items()}
+        return tuple(
+            kept for own in labels if (kept := keeping(own, like, given.keys())) is not None
+        )
 
     def fingerprint(self, method: Any, start: Params) -> str:
         """Digest of model, data, method, start and seed, by their code and contents.

@@ -186,9 +186,10 @@ def fit(
             for the most likely one, which counts as a parameter.
         fixed: known parameters, by site, in its shape and in the units of the data, NaN where an
             entry is free: ``{"weights": [0.5, nan, nan]}``, a frame with the items' names for
-            columns, or a JSON file of such tables. EM() maximises over what is free; the free
-            entries of a probability vector share what is left. They are no free parameters for BIC,
-            standard errors are conditional on them, and latents keep the names that they give.
+            columns, or a JSON file of such tables. EM() maximises over what is free, and NUTS(),
+            Laplace() and SVI() draw that given the rest; the free entries of a probability vector
+            share what is left. They are no free parameters for BIC, standard errors are conditional
+            on them, and latents keep the names that they give.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range;
@@ -252,10 +253,7 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        if fixed is not None:
-            if problem.rows is not None:
-                raise ValueError("fixed: rows in memory were expected, got RowBlocks")
-            problem = with_fixed(problem, fixed)
+        problem = with_fixed(problem, fixed)
         if labels is not None:
             if problem.rows is not None:
                 raise ValueError(

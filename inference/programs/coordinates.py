@@ -52,6 +52,7 @@ class _SitePart:
         None  # bool, of the shape of the site: entries that the model does not hold at zero
     )
     unseen: Tensor | None = None  # bool, likewise: chances of what the data never show
+    known: Tensor | None = None  # bool, likewise: entries that were given, shares among them
 
     def as_good_as_zero(self, value: Tensor) -> Tensor:
         """Entries of probability vectors that are on their bound."""
@@ -63,6 +64,8 @@ class _SitePart:
 
     def value(self, entries: Tensor, center: Tensor) -> Tensor:
         """Value at free coordinates (P,), held entries as in ``center``."""
+        if self.scale == "simplex" and self.known is not None:
+            return self._shares_beside_known(entries, center)
         if self.scale == "simplex":
             ratios = self._moved(center).masked_scatter(self.free, entries)
             if len(self.sums) == 1:
@@ -80,6 +83,30 @@ class _SitePart:
             "log": torch.exp,
         }
         return center.masked_scatter(self.free, back[self.scale](entries))
+
+    def _shares_beside_known(self, entries: Tensor, center: Tensor) -> Tensor:
+        """Probability vectors whose free entries share what the known ones leave."""
+        assert self.known is not None  # as the caller has seen
+        vectors = segments_of(self.sums, center.device)
+        known = self.known.reshape(-1, vectors.num_entries)
+        given = center.reshape(-1, vectors.num_entries).masked_fill(~known, 0.0)
+        whole = vectors.spread(vectors.total((~known).to(center))) == 0
+        ratios = self._moved(center).masked_scatter(self.free, entries)
+        ratios = ratios.reshape(-1, vectors.num_entries)
+        ratios = ratios.masked_fill(known & ~whole, -torch.inf).masked_fill(whole, 0.0)
+        shares = (ratios - vectors.spread(vectors.log_total(ratios))).exp()
+        shares = shares * (1 - vectors.spread(vectors.total(given)))
+        return torch.where(known, given, shares).reshape(center.shape)
+
+    def left(self, value: Tensor) -> Tensor:
+        """Log of what known entries leave, summed over vectors of which they are a part, ()."""
+        if self.known is None or self.scale != "simplex":
+            return value.new_zeros(())
+        vectors = segments_of(self.sums, value.device)
+        known = self.known.reshape(-1, vectors.num_entries)
+        rows = value.reshape(-1, vectors.num_entries).masked_fill(~known, 0.0)
+        rest = 1 - vectors.total(rows)
+        return torch.where(vectors.total((~known).to(value)) > 0, rest, 1.0).log().sum()
 
     def of_vectors(self, value: Tensor) -> Transform:
         """Transform of vectors to matrices of the size of a value of the site."""
@@ -207,12 +234,17 @@ class Coordinates:
 
     @classmethod
     def of(
-        cls, program: Program, params: Params, unseen: Mapping[str, Tensor] | None = None
+        cls,
+        program: Program,
+        params: Params,
+        unseen: Mapping[str, Tensor] | None = None,
+        given: Mapping[str, Tensor] | None = None,
     ) -> Coordinates:
         """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
 
         Args:
             program: on the data; params: the estimate.
+            given: by site, known entries in its shape, NaN where free; they are held.
             unseen: by site, bool of its shape: entries of probability vectors that the data never
                 show, which a prior alone keeps off zero; they are held.
 
@@ -247,9 +279,13 @@ class Coordinates:
                 else (math.prod(value.shape[value.dim() - base.event_dim :]),)
             )
             reference = torch.zeros(0, 1, dtype=torch.long)
-            own = (unseen or {}).get(name)
+            own, known = (unseen or {}).get(name), None
+            if name in (given or {}):
+                known = (~(given or {})[name].isnan()).to(value.device)
+                allowed = allowed & ~known
             if scale == "simplex":
                 shown = value if own is None else value.masked_fill(own, 0.0)
+                shown = shown if known is None else shown.masked_fill(known, 0.0)
                 reference = _references(shown.reshape(-1, sum(sums)), sums)
                 free = (
                     (shown >= SMALL)
@@ -259,7 +295,18 @@ class Coordinates:
                 )
             elif scale in MATRICES:
                 free = free.tril(-1 if scale == "correlation" else 0)
-            parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed, own))
+            if known is not None:
+                free = free & ~known
+            if known is not None and scale in MATRICES:
+                whole = known.flatten(-2)
+                if bool((whole.any(-1) != whole.all(-1)).any()):
+                    raise ValueError(
+                        f"{name!r} holds matrices of which a part is fixed, and how sure the others"
+                        " are given these is not worked out: fix all of a matrix or nothing"
+                    )
+            parts.append(
+                _SitePart(name, scale, low, high, free, sums, reference, allowed, own, known)
+            )
         return cls(params, tuple(parts))
 
     @property
@@ -362,7 +409,9 @@ class Coordinates:
             kept = part.free
             if part.scale == "simplex":
                 kept = ~part.as_good_as_zero(self.center[part.name])
+                kept = kept if part.known is None else kept & ~part.known
             total = total.to(log) + torch.where(kept, log, 0.0).reshape(len(log), -1).sum(-1)
+            total = total - part.left(self.center[part.name])
         return total
 
     def clamped(self, draws: Params) -> tuple[Params, Tensor]:
@@ -394,6 +443,8 @@ class Coordinates:
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
                     error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
+                    known = torch.zeros_like(part.free) if part.known is None else part.known
+                    error = error.masked_fill(known, torch.nan)
                 elif part.scale != "cholesky":  # what holds a factor's other entries
                     error = error.masked_fill(error == 0, torch.nan)
                 out[part.name] = error
