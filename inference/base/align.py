@@ -10,6 +10,7 @@ latents' own parameters as the loss).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,22 +45,33 @@ class Labels:
     kinds: Tensor | None = None
 
 
-def keeping(label: Labels, params: Params, sites: Iterable[str]) -> Labels | None:
+def places_of_first(values: list[float]) -> list[float]:
+    """Place of the first entry equal to each, which tells what is equal to what."""
+    first: dict[float, int] = {}
+    return [first.setdefault(value, place) for place, value in enumerate(values)]
+
+
+def keeping(
+    label: Labels,
+    params: Params,
+    sites: Iterable[str],
+    pattern: Callable[[list[float]], list[float]] = list,
+) -> Labels | None:
     """The label, renamings that change some sites taken away; None where none is left.
 
     Args:
         label: what may be renamed; params: (1, ...), NaN in entries of the sites that may be any.
-        sites: that are to stay.
+        sites: that are to stay; pattern: what of their entries, all together by default.
     """
-    size = label.features(params).shape[1]
+    size, sites = label.features(params).shape[1], tuple(sites)
     still = torch.zeros(size, dtype=torch.bool)
+
+    def seen(value: Tensor) -> list[float]:
+        return pattern(value.nan_to_num(nan=math.inf).ravel().tolist())
 
     def stays(order: Tensor, flips: Tensor) -> bool:
         renamed = label.rename(params, order, flips)
-        return all(
-            bool(torch.isclose(renamed[name], params[name], 1e-9, 0.0, equal_nan=True).all())
-            for name in sites
-        )
+        return all(seen(renamed[name]) == seen(params[name]) for name in sites)
 
     kinds, same = torch.arange(size), torch.arange(size)
     for i, k in itertools.combinations(range(size), 2):

@@ -106,8 +106,10 @@ class Laplace:
         mode = problem.canonical(
             {name: value[best].double() for name, value in outcome.params.items()}
         )
-        given = None if problem.fixed is None else problem.fixed.values
-        coordinates = Coordinates.of(program, mode, given=given)
+        given, ties = (
+            (None, None) if problem.fixed is None else (problem.fixed.values, problem.fixed.ties)
+        )
+        coordinates = Coordinates.of(program, mode, given=given, ties=ties)
         held = coordinates.at_bound()
         if not program.is_own:
             held += coordinates.at_zero(functools.partial(_log_posterior, program))

@@ -132,7 +132,9 @@ class SAEM:
         """Statistics of draws: by layers where the model describes them, else by the program."""
         steps = draw_steps_of(problem.structure, problem) if self.accelerate else None
         fixed = problem.fixed
-        if steps is not None and (fixed is None or separates(problem.structure, fixed)):
+        if steps is not None and (
+            fixed is None or not fixed.ties and separates(problem.structure, fixed)
+        ):
             return steps if fixed is None else FixedDraws(steps, fixed)
         program = problem.program()
         refuse_open_sites("SAEM", problem.structure, program)

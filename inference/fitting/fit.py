@@ -117,6 +117,7 @@ def fit(
     labels: Any = None,
     label_error: float | Literal["estimate"] = 0.0,
     fixed: Mapping[str, Any] | str | Path | None = None,
+    tied: Mapping[str, Any] | None = None,
     on_iteration: OnIteration | None = None,
 ) -> Fit:
     """Fit a model to data.
@@ -198,6 +199,10 @@ def fit(
             Laplace() and SVI() draw that given the rest; the free entries of a probability vector
             share what is left. They are no free parameters for BIC, standard errors are conditional
             on them, and latents keep the names that they give.
+        tied: equal parameters, by site: the axis along which its entries are equal, as
+            ``{"dispersion": 0}`` for that of the classes or states, or whole numbers in its shape,
+            entries of one number equal and -1 by itself. Probability vectors are tied as wholes.
+            The M-step is the pooled one, and equal parameters count once.
         on_iteration: function that gets a record of every iteration
             (:class:`~inference.base.progress.Iteration`: engine, iteration, objective, ...), and
             stops the fit by returning True. What there is by then is the fit, which says
@@ -271,7 +276,7 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        problem = with_fixed(problem, fixed)
+        problem = with_fixed(problem, fixed, tied)
         if labels is not None:
             if problem.rows is not None:
                 raise ValueError(
@@ -848,6 +853,7 @@ def assemble(
     is_described = type(problem.structure) is not Structure
     if is_described and num_free == problem.structure.num_free(estimates):
         num_free = None  # the estimates alone say as much
+    fixed = problem.fixed
     if problem.fixed is not None:
         num_free = problem.structure.num_free(estimates, problem) - problem.fixed.num_entries
         held = {
@@ -916,7 +922,8 @@ def assemble(
         row_weights=problem.every_weight(),
         labels=problem.labels,
         renamed=outcome.renamed,
-        fixed=None if problem.fixed is None else problem.fixed.values,
+        fixed=None if fixed is None else fixed.known or None,
+        tied=None if fixed is None else fixed.ties or None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.svi import SVI
-from inference.programs.fixed import Fixed, group_totals, is_shares
+from inference.programs.fixed import Fixed, group_numbers, group_totals, is_shares
 from inference.programs.program import Params
 from ppl_models.data.frames import column_names, is_frame
 from ppl_models.data.tables import with_nan
+from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.repr import listed
+from ppl_models.parts.validation import is_integer
 
 MOST_NAMES = 6  # latents whose renamings are all compared
+MOST_AXES = 64
 ROUNDING = 1e-6  # of sums of known shares
 
 
@@ -68,6 +72,119 @@ def fixed_of(problem: Problem, given: Any) -> Fixed:
     if not values:
         raise ValueError("fixed: at least one known value was expected, got NaN alone")
     return fixed
+
+
+def ties_of(problem: Problem, given: Any, fixed: Fixed | None) -> Fixed:
+    """Known entries of the parameters, and which entries are equal.
+
+    Args:
+        problem: model and data; given: as ``fit`` takes it; fixed: the known entries, None for
+            none.
+
+    Raises:
+        ValueError: for anything but an axis or whole numbers by site, a site that is no parameter,
+            an axis or shape that it has not, a part of a probability vector, matrices, or entries
+            that are known to differ.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            "tied: an axis, or whole numbers in its shape, by site were expected, as"
+            f" {{'dispersion': 0}}, got {given!r}"
+        )
+    program = problem.program_of_one_row()
+    sites = program.names("parameter")
+    values, supports, ties = (
+        ({}, {}, {}) if fixed is None else (dict(fixed.values), dict(fixed.supports), {})
+    )
+    for name, groups in given.items():
+        if name not in sites:
+            raise ValueError(
+                f"tied: one of the parameters {listed(map(repr, sites), 12)} was expected, got"
+                f" {name!r}"
+            )
+        site = program.site(name)
+        source = _first_of_each(name, groups, tuple(site.shape))
+        free = torch.full(site.shape, torch.nan, dtype=torch.float64)
+        own = _known_along(name, values.get(name, free), source)
+        _check_tie(name, source, site.support, own)
+        values[name], supports[name], ties[name] = own, site.support, source
+    return Fixed(values, supports, ties)
+
+
+def _first_of_each(name: str, groups: Any, shape: tuple[int, ...]) -> Tensor:
+    """Place of the first entry that each entry is equal to, in the shape of the site."""
+    places = np.arange(math.prod(shape)).reshape(shape)
+    if is_integer(groups, -MOST_AXES):
+        if not -len(shape) <= int(groups) < len(shape):
+            raise ValueError(
+                f"tied: {name!r} has {len(shape)} axes, shape {shape}, got axis {int(groups)}"
+            )
+        return torch.from_numpy(np.broadcast_to(places.take([0], int(groups)), shape).copy())
+    try:
+        numbers = np.array(groups, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"tied: {name!r}: whole numbers were expected ({error})") from error
+    if numbers.shape != shape or not (numbers == np.floor(numbers)).all() or (numbers < -1).any():
+        raise ValueError(
+            f"tied: {name!r}: an axis, or whole numbers of shape {shape}, -1 for an entry by"
+            f" itself, were expected, got shape {numbers.shape}"
+            + (f" with {numbers.ravel()[0]:g}" if numbers.shape == shape else "")
+        )
+    flat = numbers.ravel()
+    first = {number: int(np.argmax(flat == number)) for number in np.unique(flat)}
+    out = [place if own == -1 else first[own] for place, own in enumerate(flat)]
+    return torch.tensor(out).reshape(shape)
+
+
+def _known_along(name: str, value: Tensor, source: Tensor) -> Tensor:
+    """Known entries, given to all that are equal to them."""
+    flat, out = value.ravel(), value.clone().ravel()
+    for first in source.unique().tolist():
+        members = source.ravel() == first
+        known = flat[members & ~flat.isnan()].unique()
+        if len(known) > 1:
+            raise ValueError(
+                f"tied: {name!r} has entries that are equal, and fixed gives them"
+                f" {float(known[0]):g} and {float(known[1]):g}"
+            )
+        if len(known):
+            out[members] = known[0]
+    return out.reshape(value.shape)
+
+
+def _check_tie(name: str, source: Tensor, support: Any, value: Tensor) -> None:
+    """Refuse parts of vectors and matrices, and entries whose limits differ."""
+    flat = source.ravel()
+    if is_shares(support):
+        numbers = group_numbers(support, source).ravel()
+        for number in numbers.unique():
+            own = flat[numbers == number]
+            place = torch.arange(len(flat))[numbers == number]
+            other = numbers[own[0]]
+            whole = torch.arange(len(flat))[numbers == other]
+            if not (torch.equal(own, place) or torch.equal(own, whole)):
+                raise ValueError(
+                    f"tied: {name!r} holds probability vectors, which are equal as wholes, entry by"
+                    f" entry: an axis across them was expected, got ties within or of a part"
+                )
+        return
+    base = support
+    while hasattr(base, "base_constraint"):
+        base = base.base_constraint
+    if base.event_dim and not isinstance(base, OnGraph):
+        raise ValueError(
+            f"tied: {name!r} holds matrices, whose equality is a setting of the components:"
+            " MultivariateNormal(covariance='EEE') has one for all"
+        )
+    graph = getattr(base, "graph", None)
+    if graph is not None and not torch.equal(graph.ravel()[flat], graph.ravel()):
+        raise ValueError(
+            f"tied: {name!r} has entries that are zero by the graph tied to others that are free"
+        )
+    like = biject_to(support)
+    middle = like(torch.zeros(like.inverse_shape(value.shape), dtype=torch.float64))
+    if not bool(support.check(middle.ravel()[flat].reshape(middle.shape)).all()):
+        raise ValueError(f"tied: {name!r} has entries tied to others that lie in another interval")
 
 
 def _read(path: Path) -> Any:
@@ -172,7 +289,7 @@ def agreeing(problem: Problem, params: Params) -> Params:
     for label in problem.structure.labels():
         sample = {name: value[:1] for name, value in params.items()}
         size = label.features(sample).shape[1]
-        if not 1 < size <= MOST_NAMES or problem.labels:
+        if not 1 < size <= MOST_NAMES or problem.labels or not fixed.known:
             continue
         flips = torch.zeros(size, dtype=torch.bool)
         candidates = [
@@ -199,8 +316,8 @@ def _distance(fixed: Fixed, params: Params) -> Tensor:
     return total
 
 
-def with_fixed(problem: Problem, given: Any) -> Problem:
-    """The problem with known parameters; None for none."""
-    return (
-        problem if given is None else dataclasses.replace(problem, fixed=fixed_of(problem, given))
-    )
+def with_fixed(problem: Problem, given: Any, tied: Any = None) -> Problem:
+    """The problem with known and tied parameters; None for none."""
+    fixed = None if given is None else fixed_of(problem, given)
+    fixed = fixed if tied is None else ties_of(problem, tied, fixed)
+    return problem if fixed is None else dataclasses.replace(problem, fixed=fixed)

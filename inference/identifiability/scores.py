@@ -105,7 +105,7 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     params = {name: value.double() for name, value in fit.params.items()}
     tensors = None if isinstance(data, RowBlocks) else checked(fit.model, as_fitted(fit, data))[0]
     unseen = None if tensors is None else unseen_chances(fit.structure, tensors)
-    return Coordinates.of(program, params, unseen, fit.fixed)
+    return Coordinates.of(program, params, unseen, fit.fixed, fit.tied)
 
 
 def derivatives(

@@ -53,6 +53,7 @@ class _SitePart:
     )
     unseen: Tensor | None = None  # bool, likewise: chances of what the data never show
     known: Tensor | None = None  # bool, likewise: entries that were given, shares among them
+    source: Tensor | None = None  # likewise: place in the flat site of the entry each is equal to
 
     def as_good_as_zero(self, value: Tensor) -> Tensor:
         """Entries of probability vectors that are on their bound."""
@@ -62,8 +63,23 @@ class _SitePart:
         """Free coordinates of a value of the site, (P,)."""
         return self._moved(value)[self.free]
 
+    def spread_over_ties(self, value: Tensor) -> Tensor:
+        """Value, or what is said of its entries, with tied entries as the first of them."""
+        return value if self.source is None else value.ravel()[self.source].reshape(value.shape)
+
+    @property
+    def is_first(self) -> Tensor:
+        """Mask of the entries that are no copies of others, in the shape of the site."""
+        if self.source is None:
+            return torch.ones_like(self.free)
+        every = torch.arange(self.source.numel(), device=self.source.device)
+        return (self.source == every).reshape(self.free.shape)
+
     def value(self, entries: Tensor, center: Tensor) -> Tensor:
         """Value at free coordinates (P,), held entries as in ``center``."""
+        return self.spread_over_ties(self._first_value(entries, center))
+
+    def _first_value(self, entries: Tensor, center: Tensor) -> Tensor:
         if self.scale == "simplex" and self.known is not None:
             return self._shares_beside_known(entries, center)
         if self.scale == "simplex":
@@ -106,7 +122,8 @@ class _SitePart:
         known = self.known.reshape(-1, vectors.num_entries)
         rows = value.reshape(-1, vectors.num_entries).masked_fill(~known, 0.0)
         rest = 1 - vectors.total(rows)
-        return torch.where(vectors.total((~known).to(value)) > 0, rest, 1.0).log().sum()
+        first = (~known & self.is_first.reshape(known.shape)).to(value)
+        return torch.where(vectors.total(first) > 0, rest, 1.0).log().sum()
 
     def of_vectors(self, value: Tensor) -> Transform:
         """Transform of vectors to matrices of the size of a value of the site."""
@@ -239,12 +256,14 @@ class Coordinates:
         params: Params,
         unseen: Mapping[str, Tensor] | None = None,
         given: Mapping[str, Tensor] | None = None,
+        ties: Mapping[str, Tensor] | None = None,
     ) -> Coordinates:
         """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
 
         Args:
             program: on the data; params: the estimate.
             given: by site, known entries in its shape, NaN where free; they are held.
+            ties: by site, the place in the flat site of the first entry that each is equal to.
             unseen: by site, bool of its shape: entries of probability vectors that the data never
                 show, which a prior alone keeps off zero; they are held.
 
@@ -304,9 +323,12 @@ class Coordinates:
                         f"{name!r} holds matrices of which a part is fixed, and how sure the others"
                         " are given these is not worked out: fix all of a matrix or nothing"
                     )
-            parts.append(
-                _SitePart(name, scale, low, high, free, sums, reference, allowed, own, known)
-            )
+            part = _SitePart(name, scale, low, high, free, sums, reference, allowed, own, known)
+            if name in (ties or {}):
+                part = replace(part, source=(ties or {})[name].to(value.device).ravel())
+                part = replace(part, free=free & part.is_first)
+                part = replace(part, allowed=allowed & part.is_first)
+            parts.append(part)
         return cls(params, tuple(parts))
 
     @property
@@ -410,6 +432,7 @@ class Coordinates:
             if part.scale == "simplex":
                 kept = ~part.as_good_as_zero(self.center[part.name])
                 kept = kept if part.known is None else kept & ~part.known
+                kept = kept & part.is_first
             total = total.to(log) + torch.where(kept, log, 0.0).reshape(len(log), -1).sum(-1)
             total = total - part.left(self.center[part.name])
         return total
@@ -419,11 +442,9 @@ class Coordinates:
         out, inside = dict(draws), torch.ones(len(next(iter(draws.values()))), dtype=torch.bool)
         for part in self.parts:
             if part.scale in ("identity", "log"):
-                value = draws[part.name]
-                out[part.name] = torch.where(part.free, value.clamp(part.lower, part.upper), value)
-                inside &= (
-                    ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
-                )
+                value, free = draws[part.name], part.spread_over_ties(part.free)
+                out[part.name] = torch.where(free, value.clamp(part.lower, part.upper), value)
+                inside &= ((out[part.name] == value) | ~free).reshape(len(value), -1).all(-1).cpu()
         return out, inside
 
     def spread(self, free: Tensor, covariance: Tensor) -> Params:
@@ -454,7 +475,8 @@ class Coordinates:
                 error = error * value[part.free] * (1 - value[part.free])
             elif part.scale == "log":
                 error = error * value[part.free]
-            out[part.name] = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
+            errors = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
+            out[part.name] = part.spread_over_ties(errors)
         return out
 
     def limits(
@@ -483,7 +505,7 @@ class Coordinates:
             elif part.scale in ("simplex", "logit"):  # of each entry by itself
                 out[part.name] = _limits_of_chance(value, spread[part.name], width)
             else:
-                held = ~part.free
+                held = part.spread_over_ties(~part.free)
                 out[part.name] = (
                     low[part.name].masked_fill(held, torch.nan),
                     high[part.name].masked_fill(held, torch.nan),

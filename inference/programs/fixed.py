@@ -1,4 +1,4 @@
-r"""Known parameters: entries of sites that keep a given value, all others free.
+r"""Known and tied parameters: entries of sites with a given value, or with one in common.
 
 Free coordinates u lead to parameters :math:`\theta = F(T(u))`, with T the map of a site's support
 and F what puts known entries :math:`c_i` in their places. Of a probability vector the free entries
@@ -9,16 +9,19 @@ share what is left,
 
 which is also the constrained maximum of :math:`\sum_i n_i \log p_i` where p is the free one.
 
+Of tied entries, or vectors, F takes the mean: supports are convex, so that it lies inside.
+
 Engines that draw, or that know curvature, want a density of the free entries alone. Their
-coordinates (:class:`FreeEntries`) are those of T without the known ones, and of the free shares of
-a vector those of a shorter vector, stretched to what is left; the posterior is then that of the
-free entries given the known ones, :math:`p(\theta_{free} \mid x, \theta_{known} = c)`.
+coordinates (:class:`FreeEntries`) are those of T without the known ones and without all but the
+first of tied ones, and of the free shares of a vector those of a shorter vector, stretched to what
+is left; the posterior is then that of the free entries given the known ones,
+:math:`p(\theta_{free} \mid x, \theta_{known} = c)`, where the prior of each of tied entries counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,15 +36,33 @@ from ppl_models.sequences.option_chain import MatrixSimplex
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """Known entries of parameters.
+    """Known and tied entries of parameters.
 
     Args:
         values: by site, in its shape, NaN where an entry is free.
         supports: of these sites.
+        ties: by site, of ``values`` too: in its shape, the place in the flat site of the first of
+            the entries that each is equal to.
     """
 
     values: dict[str, Tensor]
     supports: dict[str, Any]
+    ties: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[str, Tensor]:
+        """Values of the sites of which some entry is known."""
+        return {name: own for name, own in self.values.items() if not bool(own.isnan().all())}
+
+    def tied(self, name: str, value: Tensor) -> Tensor:
+        """Value (..., *shape) of a site with tied entries at their mean; differentiable."""
+        if name not in self.ties:
+            return value
+        source = self.ties[name].to(value.device).ravel()
+        flat = value.reshape(-1, len(source))
+        sums = torch.zeros_like(flat).index_add(1, source, flat)
+        counts = torch.bincount(source, minlength=len(source)).clamp(min=1)
+        return (sums / counts)[:, source].reshape(value.shape)
 
     def restored(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Parameters (..., *shape) with the known entries in their places; differentiable."""
@@ -49,7 +70,7 @@ class Fixed:
         for name, given in self.values.items():
             if name not in out:
                 continue
-            own = out[name]
+            own = self.tied(name, out[name])
             value = given.to(own)
             held = ~value.isnan()
             value = torch.where(held, value, torch.zeros_like(value))
@@ -88,14 +109,15 @@ class Fixed:
             ValueError: for a matrix of which a part is known, whose others have no coordinates.
         """
         support, value = self.supports[name], self.values[name]
+        source = self.ties.get(name)
         if is_shares(support):
-            return _FreeShares(support, value)
+            return _FreeShares(support, value, source)
         base = _base(support)
         on_graph = isinstance(base, OnGraph)
         graph = _possible(support, value)
         entry = _base(base.base) if on_graph else base
         if entry.event_dim == 0:
-            return _FreeNumbers(biject_to(entry), value, graph if on_graph else None)
+            return _FreeNumbers(biject_to(entry), value, graph if on_graph else None, source)
         held = (~value.isnan()).flatten(value.dim() - entry.event_dim)
         if bool((held.any(-1) != held.all(-1)).any()):
             raise ValueError(
@@ -116,6 +138,9 @@ class Fixed:
                 sizes = group_totals(self.supports[name], possible.double())
                 is_whole = group_totals(self.supports[name], held) == sizes
                 total -= round(float((is_whole * possible / sizes).sum()))
+            if name in self.ties:
+                alone = Fixed(self.values, self.supports)
+                total += alone.coordinates(name).size - self.coordinates(name).size
         return total
 
 
@@ -124,10 +149,15 @@ class FreeEntries:
 
     Args:
         value: known entries in the shape of the site, NaN where free.
+        source: place in the flat site of the entry that each is equal to; None for its own.
     """
 
-    def __init__(self, value: Tensor) -> None:
-        self.value = value
+    size: int  # P
+
+    def __init__(self, value: Tensor, source: Tensor | None = None) -> None:
+        every = torch.arange(value.numel(), device=value.device)
+        self.value, self.source = value, every if source is None else source.ravel()
+        self.is_first = self.source == every
 
     def inv(self, values: Tensor) -> Tensor:
         """Coordinates of values whose known entries may be any."""
@@ -145,13 +175,16 @@ class FreeEntries:
 class _FreeNumbers(FreeEntries):
     """Each entry by itself: those on the graph are ``entries`` of the transform, in order."""
 
-    def __init__(self, transform: Any, value: Tensor, graph: Tensor | None) -> None:
-        super().__init__(value)
+    def __init__(
+        self, transform: Any, value: Tensor, graph: Tensor | None, source: Tensor | None
+    ) -> None:
+        super().__init__(value, source)
         self.transform = transform
         every = torch.ones_like(value, dtype=torch.bool) if graph is None else graph
         self.shape = value.shape if graph is None else value[graph].shape
         self.places = every.ravel().nonzero().ravel()  # of the entries, in the flat site
-        self.free = value.ravel()[self.places].isnan()
+        self.free = (value.ravel().isnan() & self.is_first)[self.places]
+        self.size = int(self.free.sum())
 
     def inv(self, values: Tensor) -> Tensor:
         own = values.reshape(len(values), -1)[:, self.places.to(values.device)]
@@ -170,6 +203,7 @@ class _FreeNumbers(FreeEntries):
         value = self.value.to(free).ravel()
         out = free.new_zeros(len(free), value.numel())
         out = out.index_copy(1, self.places.to(free.device), entries)
+        out = out[:, self.source.to(free.device)]
         return torch.where(value.isnan(), out, value).reshape(len(free), *self.value.shape)
 
     def log_abs_det_jacobian(self, free: Tensor, values: Tensor) -> Tensor:
@@ -185,6 +219,7 @@ class _FreeBlocks(FreeEntries):
         super().__init__(value)
         self.transform, self.held = transform, held
         self.inner = value[held.logical_not()].shape[1:]
+        self.size = self.inv(torch.eye(self.inner[-1]).to(value).expand_as(value)[None]).shape[1]
 
     def inv(self, values: Tensor) -> Tensor:
         inner: Tensor = self.transform.inv(values[:, ~self.held.to(values.device)])
@@ -210,17 +245,18 @@ class _FreeBlocks(FreeEntries):
 class _FreeShares(FreeEntries):
     """Free entries of probability vectors, which share what the known ones leave."""
 
-    def __init__(self, support: Any, value: Tensor) -> None:
-        super().__init__(value)
+    def __init__(self, support: Any, value: Tensor, source: Tensor | None) -> None:
+        super().__init__(value, source)
         numbers = group_numbers(support, value).ravel()
-        free = value.isnan() & _possible(support, value)
-        self.places = free.ravel().nonzero().ravel()
+        free = (value.isnan() & _possible(support, value)).ravel() & self.is_first
+        self.places = free.nonzero().ravel()
         order = numbers[self.places].argsort(stable=True)
         self.places = self.places[order]
         groups, sizes = numbers[self.places].unique_consecutive(return_counts=True)
         left = 1 - group_totals(support, value.nan_to_num(0.0)).ravel()
         self.left = left[self.places]
         self.sizes = tuple(sizes.tolist())
+        self.size = sum(self.sizes) - len(self.sizes)
         ends = sizes.cumsum(0) - 1
         self.log_volume = float(((sizes - 1) * self.left[ends].log()).sum()) if len(groups) else 0.0
         self.sticks = biject_to(Simplexes(self.sizes)) if self.sizes else None
@@ -241,7 +277,7 @@ class _FreeShares(FreeEntries):
         if self.sticks is not None:
             own = self.sticks(free) * self.left.to(free)
             out = out.index_copy(1, self.places.to(free.device), own)
-        return out.reshape(len(free), *self.value.shape)
+        return out[:, self.source.to(free.device)].reshape(len(free), *self.value.shape)
 
     def log_abs_det_jacobian(self, free: Tensor, values: Tensor) -> Tensor:
         if self.sticks is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,9 @@ class SummedSteps(Steps[S]):
 
     def on(self, data: Any, weights: Tensor | None = None) -> Steps[S]:
         return self.steps.on(data, weights)
+
+    def pooled(self, statistics: S, ties: Mapping[str, Tensor]) -> S:
+        return self.steps.pooled(statistics, ties)
 
     def relax(self) -> SummedSteps[S] | None:
         easier = self.steps.relax()
