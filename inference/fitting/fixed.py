@@ -22,6 +22,7 @@ from inference.engines.saem import SAEM
 from inference.engines.svi import SVI
 from inference.programs.fixed import Fixed, group_numbers, group_totals, is_shares
 from inference.programs.program import Params
+from ppl_models.data.files import read_frame
 from ppl_models.data.frames import column_names, is_frame
 from ppl_models.data.tables import with_nan
 from ppl_models.parts.distributions import OnGraph
@@ -199,11 +200,12 @@ def _read(path: Path) -> Any:
 
 def _as_array(name: str, value: Any, shape: tuple[int, ...], items: tuple[str, ...]) -> np.ndarray:
     """Numbers of a site's shape; columns of a frame by the names of the items, if it has them."""
+    if isinstance(value, str | Path):
+        value = read_frame(value, numbers=True)
+    if hasattr(value, "to_frame") and not is_frame(value):  # a column by itself
+        value = value.to_frame()
     if is_frame(value):
-        columns = list(map(str, column_names(value)))
-        if shape and shape[-1] == len(items) and set(columns) == set(items):
-            value = value[[column_names(value)[columns.index(item)] for item in items]]
-        value = value.to_numpy()
+        value = _by_names(name, value, shape, items)
     try:
         value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         array = np.array(with_nan(np.asarray(value)), dtype=np.float64)
@@ -218,6 +220,38 @@ def _as_array(name: str, value: Any, shape: tuple[int, ...], items: tuple[str, .
     if np.isinf(array).any():
         raise ValueError(f"fixed: {name!r}: finite numbers, NaN where free, were expected, got inf")
     return array
+
+
+def _by_names(name: str, frame: Any, shape: tuple[int, ...], items: tuple[str, ...]) -> np.ndarray:
+    """Table of a site's shape from a frame, whose rows or columns have the names of items.
+
+    Items that the frame does not name, and rows (components, attributes) after its last, are free.
+    """
+    values: np.ndarray = frame.to_numpy()
+    columns, rows = list(map(str, column_names(frame))), list(map(str, getattr(frame, "index", ())))
+    axes = [axis for axis, size in enumerate(shape) if size == len(items)]
+    named = [place for place, own in enumerate((rows, columns)) if set(own) & set(items)]
+    if not axes or not named or len(shape) > 2:
+        return values
+    own = (rows, columns)[named[-1]]
+    unknown = [item for item in own if item not in items]
+    if unknown:
+        raise ValueError(
+            f"fixed: {name!r}: names of items, such as {items[0]!r}, were expected, got"
+            f" {unknown[0]!r}"
+        )
+    lines = values.T if named[-1] == 0 else values  # (lines, items named)
+    table = np.full((len(lines), len(items)), np.nan)
+    table[:, [items.index(item) for item in own]] = with_nan(lines)
+    if len(shape) == 1:
+        return table[0] if len(table) == 1 else table
+    size = shape[1 - axes[-1]]
+    if len(table) > size:
+        raise ValueError(
+            f"fixed: {name!r}: at most {size} lines of known values were expected, got {len(table)}"
+        )
+    table = np.concatenate([table, np.full((size - len(table), len(items)), np.nan)])
+    return table if axes[-1] == 1 else table.T
 
 
 def _check_inside(name: str, value: Tensor, support: Any) -> None:
@@ -254,6 +288,9 @@ def check_fixing(problem: Problem, method: Method) -> None:
         ValueError: naming it, and what can.
     """
     if problem.fixed is None:
+        return
+    if hasattr(method, "check_fixed"):
+        method.check_fixed(problem)
         return
     own_guide = isinstance(method, SVI) and not hasattr(method.guide, "build")
     batches = isinstance(method, SVI | SAEM) and getattr(method, "batch_size", None) is not None

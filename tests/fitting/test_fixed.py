@@ -27,12 +27,15 @@ from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     Categorical,
+    GaussianFactorization,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
     MultivariateNormal,
+    NegativeBinomialFactorization,
     Normal,
     Poisson,
+    PoissonFactorization,
 )
 from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.precisions import PositiveDefinite
@@ -327,6 +330,92 @@ def test_values_come_from_files_and_frames_and_stay_with_the_fit(tmp_path: Path)
     assert loaded.num_parameters == 7
     with pytest.raises(ValueError, match="bootstrap: not worked out for a fit with fixed"):
         bootstrap(found, num_replicates=2)
+
+
+def test_tables_are_read_by_the_names_of_rows_and_columns(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    frame = pd.DataFrame(ANSWERS, columns=names)
+    model = LatentAttributeModel(Q_MATRIX, items="dina", penalty=None)
+    items = pd.DataFrame({"first": [1.5, 2.0]}, index=["d", "b"])  # item parameters, a line an item
+    program_sites = problem_of(model, frame, 0).program_of_one_row()
+    assert program_sites.site("intercepts").shape == (4,)
+    file = tmp_path / "intercepts.csv"
+    (-items / 2).to_csv(file)
+    found = fit(model, frame, fixed={"intercepts": file})
+    assert found.fixed["intercepts"].isnan().tolist() == [True, False, True, False]
+    assert found.params["intercepts"][[3, 1]].tolist() == [-0.75, -1.0]
+    column = fit(model, frame, fixed={"intercepts": (-items / 2)["first"]})
+    assert torch.equal(column.params["intercepts"], found.params["intercepts"])
+    # classes by items, items by classes, one line of two
+    rows = pd.DataFrame([[-0.8, -0.9]], columns=["c", "a"])
+    one = fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": rows})
+    two = fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": rows.T})
+    assert one.params["predictors"][0, [2, 0]].tolist() == [-0.8, -0.9]
+    assert torch.equal(one.params["predictors"], two.params["predictors"])
+    assert one.num_parameters == 9 - 2
+    with pytest.raises(ValueError, match=r"names of items, such as 'a', were expected, got 'e'"):
+        fit(model, frame, fixed={"intercepts": pd.DataFrame({"e": [1.0], "a": [2.0]})})
+    lines = pd.DataFrame(np.zeros((3, 1)), columns=["a"])
+    with pytest.raises(ValueError, match="at most 2 lines of known values were expected, got 3"):
+        fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": lines})
+
+
+def signatures_and_counts(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    truth = rng.dirichlet(np.full(12, 0.3), 4)
+    return truth, rng.poisson(rng.gamma(1.0, 100.0, (rows, 4)) @ truth).astype(float)
+
+
+def test_known_signatures_leave_the_others_to_be_found() -> None:
+    truth, counts = signatures_and_counts(60)
+    names = [f"A[C>{'AGT'[k // 4]}]{'ACGT'[k % 4]}" for k in range(12)]
+    frame = pd.DataFrame(counts, columns=names)
+    cosmic = pd.DataFrame(truth[:3].T, index=names, columns=["SBS1", "SBS2", "SBS3"]).sample(
+        frac=1.0, random_state=0
+    )
+    model = PoissonFactorization(12, 4)
+    plain = fit(model, frame)
+    found = fit(model, frame, fixed={"signatures": cosmic})
+    assert np.abs(found.params["signatures"][:3].numpy() - truth[:3]).max() < 1e-12
+    assert np.abs(found.params["signatures"][3].numpy() - truth[3]).max() < 0.03
+    assert found.num_parameters == plain.num_parameters - 3 * 11
+    # the maximum: activities by their logs, the free signature by a softmax
+    x = torch.tensor(counts)
+    logs = found.local["activities"].clamp(min=1e-8).log().requires_grad_()
+    free = found.params["signatures"][3].clamp(min=1e-12).log().requires_grad_()
+    optimizer = torch.optim.LBFGS([logs, free], max_iter=1000, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        phi = torch.cat([torch.tensor(truth[:3]), free.softmax(0)[None]])
+        mean = logs.exp() @ phi
+        value = -(torch.distributions.Poisson(mean).log_prob(x)).sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    assert found.log_likelihood == pytest.approx(-float(loss().detach()), abs=0.01)
+    every = fit(model, frame, fixed={"signatures": truth})
+    alone = every.structure.solve_local({"signatures": torch.tensor(truth)}, x)["activities"]
+    torch.testing.assert_close(every.local["activities"], alone, rtol=1e-2, atol=0.3)
+    assert every.log_likelihood < found.log_likelihood < plain.log_likelihood + 0.01
+
+
+def test_known_signatures_that_updates_cannot_hold_are_named() -> None:
+    truth, counts = signatures_and_counts(20)
+    known = {"signatures": np.r_[truth[:1], np.full((1, 12), NAN)]}
+    with pytest.raises(ValueError, match="a factorization of counts in a dense table in memory"):
+        fit(GaussianFactorization(12, 2), counts, fixed=known)
+    part = {"signatures": np.r_[truth[:1] * np.where(np.arange(12) < 6, 1, NAN), truth[1:2] * NAN]}
+    model = NegativeBinomialFactorization(12, 2)
+    with pytest.raises(ValueError, match="known as wholes or not at all"):
+        fit(model, counts, fixed=part)
+    with pytest.raises(ValueError, match="holds known 'signatures' and nothing else"):
+        fit(model, counts, fixed={"dispersion": [0.1]})
+    held = fit(model, counts, fixed=known)
+    assert np.abs(held.params["signatures"][0].numpy() - truth[0]).max() < 1e-12
+    gains = held.trace.objective.diff()
+    assert bool((gains[gains.isfinite()] > -1e-6 * abs(held.objective)).all())
 
 
 def test_labels_and_known_parameters_go_together() -> None:
