@@ -20,8 +20,9 @@ from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.saem import SAEM
 from inference.engines.svi import SVI
+from inference.fitting.record import FitRecord
 from inference.programs.fixed import Fixed, group_numbers, group_totals, is_shares
-from inference.programs.program import Params
+from inference.programs.program import Params, Program
 from ppl_models.data.files import read_frame
 from ppl_models.data.frames import column_names, is_frame
 from ppl_models.data.tables import with_nan
@@ -351,6 +352,19 @@ def _distance(fixed: Fixed, params: Params) -> Tensor:
         gap = torch.where(value.isnan(), 0.0, own - value.nan_to_num(0.0))
         total = total + gap.square().reshape(len(own), -1).sum(-1) / scale
     return total
+
+
+def held_by(fit: FitRecord, program: Program) -> Fixed | None:
+    """What a fit held of the parameters of its program; None for nothing."""
+    given, ties = fit.fixed or {}, fit.tied or {}
+    sites = {*given, *ties}
+    if not sites:
+        return None
+    values = {
+        name: given.get(name, torch.full(program.site(name).shape, torch.nan).double())
+        for name in sites
+    }
+    return Fixed(values, {name: program.site(name).support for name in sites}, dict(ties))
 
 
 def with_fixed(problem: Problem, given: Any, tied: Any = None) -> Problem:
