@@ -87,9 +87,9 @@ class Comparison:
         with its standard error, the difference to the best with its own, the weight in a stack, how
         it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood
         and BIC at the estimate, log-likelihood of a test set, the identifiability verdict,
-        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's noise from its
-        distribution beyond what exact noise gives, ``misfitting`` the number of components more
-        than three standard deviations off, NaN for families without components.
+        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's
+        noise from its distribution beyond what exact noise gives, ``misfitting`` the number of
+        components more than three standard deviations off, NaN for families without components.
         """
         import pandas as pd
 

@@ -15,6 +15,7 @@ from torch.distributions import constraints
 from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
 from inference.programs.program import Params, Program
+from ppl_models.parts.covariances import FamilyCoordinates, InFamily
 from ppl_models.parts.precisions import LogCholesky, LogFactor
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
@@ -38,7 +39,7 @@ FEW_ROWS = (
 @dataclass(frozen=True, eq=False)
 class _SitePart:
     name: str
-    scale: str  # "identity", "logit", "log", "simplex", or one of MATRICES
+    scale: str  # "identity", "logit", "log", "simplex", "family", or one of MATRICES
     lower: Tensor  # of the shape of the site
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
@@ -54,6 +55,18 @@ class _SitePart:
     unseen: Tensor | None = None  # bool, likewise: chances of what the data never show
     known: Tensor | None = None  # bool, likewise: entries that were given, shares among them
     source: Tensor | None = None  # likewise: place in the flat site of the entry each is equal to
+    chart: FamilyCoordinates | None = None  # of a covariance family: P numbers to all matrices
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the free entries, such as ``loadings_1[0,2]`` or ``precisions.volume[0]``."""
+        if self.chart is None:
+            return entry_names({self.name: self.free}, {self.name: self.free})
+        kinds = ("volume", "shape", "orientation")
+        numbers = zip(kinds, self.chart.family.sizes, strict=True)
+        every = [f"{self.name}.{kind}[{i}]" for kind, size in numbers for i in range(size)]
+        is_free = self.free.ravel().tolist()  # whose first entries they are
+        return tuple(name for name, free in zip(every, is_free, strict=False) if free)
 
     def as_good_as_zero(self, value: Tensor) -> Tensor:
         """Entries of probability vectors that are on their bound."""
@@ -89,6 +102,9 @@ class _SitePart:
             vectors = segments_of(self.sums, center.device)
             rows = ratios.reshape(-1, vectors.num_entries)
             return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
+        if self.chart is not None:
+            every = self._moved(center).masked_scatter(self.free, entries).ravel()
+            return cast(Tensor, self.chart(every[: self.chart.family.num_free]))
         if self.scale in MATRICES:
             lower = self._moved(center).masked_scatter(self.free, entries)
             rows, columns = self._triangle(center)
@@ -139,6 +155,10 @@ class _SitePart:
             vectors = segments_of(self.sums, value.device)
             rows = value.reshape(-1, vectors.num_entries).log()
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
+        if self.chart is not None:
+            own = self.chart.inv(value)
+            padding = own.new_zeros(value.numel() - own.shape[-1])
+            return torch.cat([own, padding]).reshape(value.shape)
         if self.scale in MATRICES:
             lower = torch.zeros_like(value)
             rows, columns = self._triangle(value)
@@ -316,14 +336,21 @@ class Coordinates:
                 free = free.tril(-1 if scale == "correlation" else 0)
             if known is not None:
                 free = free & ~known
-            if known is not None and scale in MATRICES:
-                whole = known.flatten(-2)
+            chart = FamilyCoordinates(base.family) if isinstance(base, InFamily) else None
+            if chart is not None:
+                places = torch.arange(value.numel(), device=value.device).reshape(value.shape)
+                free = places < chart.family.num_free
+                free = free if known is None else free & ~known.all()
+            if known is not None and (scale in MATRICES or chart is not None):
+                whole = known.flatten(-2) if chart is None else known.flatten()
                 if bool((whole.any(-1) != whole.all(-1)).any()):
                     raise ValueError(
                         f"{name!r} holds matrices of which a part is fixed, and how sure the others"
                         " are given these is not worked out: fix all of a matrix or nothing"
                     )
-            part = _SitePart(name, scale, low, high, free, sums, reference, allowed, own, known)
+            part = _SitePart(
+                name, scale, low, high, free, sums, reference, allowed, own, known, chart=chart
+            )
             if name in (ties or {}):
                 part = replace(part, source=(ties or {})[name].to(value.device).ravel())
                 part = replace(part, free=free & part.is_first)
@@ -334,8 +361,7 @@ class Coordinates:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the free entries."""
-        ordered = {part.name: self.center[part.name] for part in self.parts}
-        return entry_names(ordered, {part.name: part.free for part in self.parts})
+        return tuple(name for part in self.parts for name in part.names)
 
     def at_bound(self) -> list[str]:
         """Entries on the end of their interval; those of a probability vector are held already."""
@@ -395,8 +421,7 @@ class Coordinates:
         """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
-            entries = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
-            keep = torch.tensor([name not in names for name in entries], dtype=torch.bool)
+            keep = torch.tensor([name not in names for name in part.names], dtype=torch.bool)
             free = part.free.clone()
             free[part.free] = keep
             parts.append(replace(part, free=free))
@@ -419,7 +444,7 @@ class Coordinates:
         total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
         for part in self.parts:
             value = draws[part.name]
-            if part.scale == "identity":
+            if part.scale in ("identity", "family"):  # whose prior is a density of coordinates
                 continue
             if part.scale in MATRICES:
                 move = part.of_vectors(value)
@@ -455,7 +480,7 @@ class Coordinates:
             span = slice(start, start + size)
             start += size
             value, block = self.center[part.name], covariance[span, span]
-            if part.scale == "simplex" or part.scale in MATRICES:
+            if part.scale in ("simplex", "family") or part.scale in MATRICES:
                 slopes = jacobian(
                     lambda mine, p=part, v=value: p.value(mine, v).flatten(),
                     free[span],
@@ -497,7 +522,7 @@ class Coordinates:
         out = {}
         for part in self.parts:
             value = self.center[part.name]
-            if part.scale in MATRICES:  # on the scale of the entries
+            if part.scale in MATRICES or part.chart is not None:  # on the scale of the entries
                 out[part.name] = (
                     value - width * spread[part.name],
                     value + width * spread[part.name],
@@ -529,6 +554,8 @@ def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tens
 
 def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Tensor]:
     infinite = torch.tensor(torch.inf, dtype=torch.float64)
+    if isinstance(support, InFamily):
+        return "family", -infinite, infinite
     if isinstance(support, type(constraints.positive_definite)):
         return "cholesky", -infinite, infinite
     if isinstance(support, type(constraints.lower_cholesky)):
