@@ -530,6 +530,10 @@ class Problem:
         """Weights of all rows, (N,); None for once."""
         return self.weights if self.rows is None else self.rows.weights
 
+    def every_label(self) -> dict[str, Tensor] | None:
+        """Labels of all rows, by latent site; None for none."""
+        return self.labels if self.rows is None else self.rows.labels
+
     def with_data(
         self, change: Callable[[Tensor], Tensor], model: Any, structure: Structure
     ) -> Problem:
@@ -603,7 +607,7 @@ class Problem:
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),
             *([] if self.weights is None else [digest_of(self.every_weight(), "the weights")]),
-            *([] if self.labels is None else [digest_of(self.labels, "the labels")]),
+            *([] if self.labels is None else [digest_of(self.every_label(), "the labels")]),
             *([] if self.fixed is None else [digest_of(self.fixed.values, "what is fixed")]),
             *([] if not (self.fixed and self.fixed.ties) else [digest_of(self.fixed.ties, "ties")]),
         ]

@@ -65,6 +65,7 @@ from inference.fitting.labels import (
     estimated_error,
     known_of,
     named_by_labels,
+    with_labels,
 )
 from inference.fitting.problem import (
     check_blocks,
@@ -278,18 +279,13 @@ def fit(
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
         problem = with_fixed(problem, fixed, tied)
         if labels is not None:
-            if problem.rows is not None:
-                raise ValueError(
-                    "labels: rows in memory were expected, got RowBlocks: blocks.sample(20_000) is"
-                    " a table of some of them"
-                )
             if path is not None and isinstance(label_error, str):
                 raise ValueError(
                     "checkpoint: label_error='estimate' fits many times, and keeps no checkpoint:"
                     " give a number"
                 )
             known = known_of(problem, labels, error, data=data)
-            problem = dataclasses.replace(problem, labels=known.tables or None)
+            problem = with_labels(problem, known, isinstance(label_error, str))
         if labels is None or not known.tables:
             result = fit_problem(
                 problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
@@ -920,7 +916,7 @@ def assemble(
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),
-        labels=problem.labels,
+        labels=problem.every_label(),
         renamed=outcome.renamed,
         fixed=None if fixed is None else fixed.known or None,
         tied=None if fixed is None else fixed.ties or None,
