@@ -553,10 +553,7 @@ class Problem:
         """As :meth:`Structure.steps`; None where they would miss labels or known parameters."""
         if self.labels and Capability.LABELS not in self.structure.capabilities:
             return None
-        fixed = self.fixed
-        if fixed is not None and not separates(self.structure, fixed):
-            return None
-        if fixed is not None and fixed.ties and not pools(self.structure, fixed.ties):
+        if self.fixed is not None and not closes(self.structure, self.fixed):
             return None
         return self.structure.steps(self, chunk_elements, num_inner)
 
@@ -651,6 +648,11 @@ class NamedEstimate(NamedTuple):
 def separates(structure: Structure, fixed: Fixed) -> bool:
     """Tell whether known entries put back behind an M-step leave its constrained maximum."""
     return False
+
+
+def closes(structure: Structure, fixed: Fixed) -> bool:
+    """Tell whether closed steps find the maximum given known and tied entries."""
+    return separates(structure, fixed) and (not fixed.ties or pools(structure, fixed.ties))
 
 
 @functools.singledispatch

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from inference.base.structure import Method, Problem, separates
+from inference.base.structure import Method, Problem, closes
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
@@ -293,24 +293,25 @@ def check_fixing(problem: Problem, method: Method) -> None:
     if hasattr(method, "check_fixed"):
         method.check_fixed(problem)
         return
+    word = "fixed" if problem.fixed.known else "tied"
     own_guide = isinstance(method, SVI) and not hasattr(method.guide, "build")
     batches = isinstance(method, SVI | SAEM) and getattr(method, "batch_size", None) is not None
     if own_guide or batches or not isinstance(method, EM | NUTS | SVI | Laplace | SAEM):
         raise ValueError(
-            "fixed: EM(), SAEM(), NUTS(), Laplace() and SVI() with a guide of this library and all"
-            f" rows hold parameters at known values, and {method!r} does not: a parameter that is"
-            " known altogether is a constant of a program of your own, for every engine"
+            f"{word}: EM(), SAEM(), NUTS(), Laplace() and SVI() with a guide of this library and"
+            f" all rows hold parameters, and {method!r} does not: a parameter that is known"
+            " altogether is a constant of a program of your own, for every engine"
         )
     starts = isinstance(method, EM) and method.start is not None
-    if starts and not separates(problem.structure, problem.fixed):
+    if starts and not closes(problem.structure, problem.fixed):
         raise ValueError(
-            "fixed: EM(start=OnlineEM()) averages sums of steps in which known and free entries"
+            f"{word}: EM(start=OnlineEM()) averages sums of steps in which known and free entries"
             " separate, and these do not: EM() without start was expected"
         )
     local = problem.structure.local_sites or problem.structure.integrated_sites
     if local and not isinstance(method, NUTS | SVI):
         raise ValueError(
-            "fixed: a model without continuous latents of the rows was expected, which"
+            f"{word}: a model without continuous latents of the rows was expected, which"
             f" {type(method).__name__}() fits beside the parameters; NUTS() and SVI() draw both"
         )
 

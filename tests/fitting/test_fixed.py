@@ -456,7 +456,7 @@ def test_engines_that_cannot_are_named() -> None:
     known = {"weights": [0.5, 0.5]}
     guide = SVI(guide=lambda _: None)
     with pytest.raises(
-        ValueError, match=r"fixed: EM\(\), SAEM\(\), NUTS\(\).* hold parameters .*SVI"
+        ValueError, match=r"fixed: EM\(\), SAEM\(\), NUTS\(\).* hold parameters, and SVI"
     ):
         fit(Mixture(2, Normal()), NUMBERS, guide, fixed=known)
     start = EM(start=OnlineEM(batch_rows=50))

@@ -11,7 +11,7 @@ import torch
 from support import known_data as known
 from torch import Tensor
 
-from inference import EM, NUTS, Fit, Laplace, RowBlocks, fit
+from inference import EM, NUTS, SVI, Fit, Laplace, RowBlocks, fit
 from inference.fitting.fixed import with_fixed
 from inference.fitting.problem import problem_of
 from inference.uncertainty import standard_errors
@@ -227,6 +227,11 @@ WRONG: list[tuple[Any, Any, str]] = [
 def test_wrong_ties_are_named(model: Any, ties: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fit(model, known.NUMBERS, tied=ties)
+
+
+def test_engines_that_hold_no_ties_name_them() -> None:
+    with pytest.raises(ValueError, match=r"tied: EM\(\), SAEM\(\), .* hold parameters, and SVI"):
+        fit(Mixture(2, Normal()), known.NUMBERS, SVI(guide=lambda _: None), tied={"dispersion": 0})
 
 
 def test_equal_entries_that_are_known_to_differ_are_refused() -> None:
