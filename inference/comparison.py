@@ -82,14 +82,14 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """One line a fit: prediction, likelihood, parameters, convergence and misfit.
 
-        ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, conditional on
-        activities of the rows, or a lower bound); ``elpd`` of unseen rows with its standard error,
-        the difference to the best with its own, the weight in a stack, how it was found, rows it
-        cannot be trusted for, effective and free parameters, log-likelihood and BIC at the
-        estimate, log-likelihood of a test set, the identifiability verdict, convergence, seconds;
-        ``discrepancy`` is the largest divergence (nats) of a component's noise from its
-        distribution beyond what exact noise gives, ``misfitting`` the number of components more
-        than three standard deviations off, NaN for families without components.
+        ``likelihood`` says of which kind the log-likelihoods and BIC are (marginal, of data and
+        labels, conditional on activities of the rows, or a lower bound); ``elpd`` of unseen rows
+        with its standard error, the difference to the best with its own, the weight in a stack, how
+        it was found, rows it cannot be trusted for, effective and free parameters, log-likelihood
+        and BIC at the estimate, log-likelihood of a test set, the identifiability verdict,
+        convergence, seconds; ``discrepancy`` is the largest divergence (nats) of a component's
+        noise from its distribution beyond what exact noise gives, ``misfitting`` the number of
+        components more than three standard deviations off, NaN for families without components.
         """
         import pandas as pd
 
@@ -308,6 +308,8 @@ def _check_same_data(name: str, member: Fit, data: Any) -> None:
             f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"
             " all fits must be of the same data"
         )
+    if member.labels:  # its log-likelihood is that of data and labels
+        return
     rows = member.log_likelihood_rows(data)
     total = float(rows.double().sum())
     stored = member.log_likelihood
@@ -328,7 +330,7 @@ def _predict(member: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> 
         return None
     ratio = (member.sample_stats or {}).get("log_importance")
     trusted = ratio is None or pareto_k(ratio.reshape(-1)) <= GOOD_K
-    if member.draws is not None and (trusted or not num_folds):
+    if member.draws is not None and not member.labels and (trusted or not num_folds):
         return loo(member, data, refit=refit)
     return cross_validate(member, data, num_folds, seed) if num_folds else None
 
@@ -355,6 +357,13 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
     bounds = [name for name, member in fits.items() if _kind(member) == "bound"]
     if bounds:
         notes.append(f"log-likelihoods of {bounds} are lower bounds")
+    labelled = [name for name, member in fits.items() if member.labels]
+    if labelled:
+        notes.append(
+            f"log-likelihood and BIC of {labelled} are of data and labels, log p(x, labels), and"
+            " those of no other fit, or of one with other labels, can be held against them;"
+            " predictions are of the data alone, by refits that know the labels of other rows"
+        )
     errors = {
         name: f"{member.log_likelihood_error:.2g}"
         for name, member in fits.items()
@@ -401,6 +410,8 @@ def _kind(member: Fit) -> str:
         if member.local
         else "bound"
         if math.isnan(member.log_likelihood) and member.elbo is not None
+        else "of data and labels"
+        if member.labels
         else "marginal"
     )
 

@@ -32,6 +32,7 @@ from inference.engines.importance import GOOD_K
 from inference.fitting.columns import as_fitted
 from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
+from inference.fitting.fixed import held_by
 from inference.fitting.result import Fit
 from inference.programs.arguments import Call
 from inference.programs.data import checked
@@ -103,7 +104,7 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         refit: fit again without each row whose k-hat is still above 0.7.
 
     Raises:
-        ValueError: for a point estimate, fewer than 100 draws, or local sites.
+        ValueError: for a point estimate, fewer than 100 draws, local sites, or a fit with labels.
 
     Warns:
         UserWarning: with the number of rows whose k-hat is still above 0.7.
@@ -114,6 +115,11 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         raise ValueError(
             "loo: posterior draws were expected, got a point estimate; use cross_validate, or fit"
             " with NUTS or Laplace"
+        )
+    if result.labels:
+        raise ValueError(
+            "loo: a fit without labels was expected, whose draws know of a row no more than its"
+            " entries: cross_validate refits with the labels of the other rows"
         )
     draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
     num_draws = len(next(iter(draws.values())))
@@ -190,6 +196,9 @@ def cross_validate(
 ) -> Prediction:
     """Predict each row by the model refitted without its fold, from the fit; for every engine.
 
+    Refits hold what the fit held (known and tied parameters) and are told the labels of their rows;
+    what is predicted are the entries of the rows, log p(x), without their labels.
+
     Args:
         result: a fit, with or without draws.
         data: the data it was fitted to.
@@ -252,6 +261,9 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     """Log predictive density of rows under a fit to the others, (len(rows),)."""
     count = len(first_tensor(data))
     others = np.setdiff1d(np.arange(count), rows)
+    labels = {
+        site: table[torch.as_tensor(others)].exp() for site, table in (result.labels or {}).items()
+    }
     with quiet():  # each refit repeats what the fit said
         again = fit_again(
             result.model,
@@ -259,6 +271,9 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
             result.method,
             init=dict(result.params),
             seed=result.seed,
+            labels=labels or None,
+            fixed=result.fixed,
+            tied=result.tied,
         )
         if again.draws is None:
             return again.log_likelihood_rows(_rows(data, np.asarray(rows))).double().cpu().numpy()
@@ -283,6 +298,7 @@ class _Moves:
     def __init__(self, result: Fit, data: Any, draws: Params) -> None:
         self.data = checked(result.model, data)[0]
         self.program = Program(result.model, self.data)
+        self.program.fixed = held_by(result, self.program)
         self.potential = Potential(self.program, self.program.draw_prior(1, 0))
         self.draws = self.potential.vector(draws)  # (D, P)
         self.density = self.potential(self.draws)[0].double().cpu().numpy()

@@ -251,7 +251,7 @@ def standard_errors(
         covariance,
         kind,
         num_rows,
-        normal_scales(fit.structure, fit.params),
+        None if fit.tied else normal_scales(fit.structure, fit.params),
     )
 
 

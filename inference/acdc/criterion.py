@@ -542,6 +542,8 @@ def _null_fits(
     if isinstance(calibrate, FittedNull):
         yield from zip(calibrate.tables, calibrate.fits, strict=True)
         return
+    if calibrate.refit:
+        fit.refuse_labels("acdc")
     for _ in range(calibrate.num_data_sets):
         drawn = int(torch.randint(2**62, (1,), generator=generator))
         simulated = drawn_like(fit, table, drawn)

@@ -9,8 +9,10 @@ latents' own parameters as the loss).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -41,6 +43,46 @@ class Labels:
     rename: Callable[[Params, Tensor, Tensor], Params]
     signs: bool = False
     kinds: Tensor | None = None
+
+
+def places_of_first(values: list[float]) -> list[float]:
+    """Place of the first entry equal to each, which tells what is equal to what."""
+    first: dict[float, int] = {}
+    return [first.setdefault(value, place) for place, value in enumerate(values)]
+
+
+def keeping(
+    label: Labels,
+    params: Params,
+    sites: Iterable[str],
+    pattern: Callable[[list[float]], list[float]] = list,
+) -> Labels | None:
+    """The label, renamings that change some sites taken away; None where none is left.
+
+    Args:
+        label: what may be renamed; params: (1, ...), NaN in entries of the sites that may be any.
+        sites: that are to stay; pattern: what of their entries, all together by default.
+    """
+    size, sites = label.features(params).shape[1], tuple(sites)
+    still = torch.zeros(size, dtype=torch.bool)
+
+    def seen(value: Tensor) -> list[float]:
+        return pattern(value.nan_to_num(nan=math.inf).ravel().tolist())
+
+    def stays(order: Tensor, flips: Tensor) -> bool:
+        renamed = label.rename(params, order, flips)
+        return all(seen(renamed[name]) == seen(params[name]) for name in sites)
+
+    kinds, same = torch.arange(size), torch.arange(size)
+    for i, k in itertools.combinations(range(size), 2):
+        order = same.clone()
+        order[i], order[k] = k, i
+        if (label.kinds is None or label.kinds[i] == label.kinds[k]) and stays(order, still):
+            kinds[kinds == kinds[k]] = kinds[i].clone()
+    signs = label.signs and all(stays(same, same == k) for k in range(size))
+    if not signs and len(kinds.unique()) == size:
+        return None
+    return replace(label, signs=signs, kinds=kinds)
 
 
 def relabel_draws(

@@ -172,7 +172,9 @@ def _of_size(program: Program, points: Params, size: int) -> Iterator[Exchangeab
         for count in range(1, len(places) + 1)
         for chosen in itertools.combinations(places, count)
     ]
-    trials = [(chosen, pair) for chosen in sets for pair in pairs]
+    trials = [
+        (chosen, pair) for chosen in sets for pair in pairs if _keeps_known(program, chosen, pair)
+    ]
     for point in range(len(next(iter(points.values())))):
         at = {name: value[point : point + 1] for name, value in points.items()}
         trials = _unchanged(program, at, trials)
@@ -189,6 +191,18 @@ def _of_size(program: Program, points: Params, size: int) -> Iterator[Exchangeab
             for name in dict.fromkeys(name for name, _ in chosen)
         }
         yield ExchangeableValues(dims, kinds)
+
+
+def _keeps_known(
+    program: Program, chosen: tuple[tuple[str, int], ...], pair: tuple[int, int]
+) -> bool:
+    """Tell whether known entries of parameters are the same after an exchange."""
+    given = {} if program.fixed is None else program.fixed.values
+    own = {name: value.unsqueeze(0) for name, value in given.items()}
+    moved = _swapped(own, tuple(place for place in chosen if place[0] in own), pair)
+    return all(torch.equal(moved[name].nan_to_num(), own[name].nan_to_num()) for name in own) and (
+        all(torch.equal(moved[name].isnan(), own[name].isnan()) for name in own)
+    )
 
 
 Trial = tuple[tuple[tuple[str, int], ...], tuple[int, int]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -70,6 +70,14 @@ class Steps(Protocol[S]):
                 "weights: steps that count rows by weights were expected, got"
                 f" {type(self).__name__}"
             )
+
+    def pooled(self, statistics: S, ties: Mapping[str, Tensor]) -> S:
+        """Statistics whose M-step finds equal values of tied entries, the best in common.
+
+        Args:
+            ties: as :class:`inference.programs.fixed.Fixed` has them.
+        """
+        return statistics
 
     def relax(self) -> Steps[S] | None:
         """Steps under an easier objective, which improve a random start first; None for none."""
@@ -141,7 +149,8 @@ class FixedSteps(Steps[S]):
         return self.base.e_step(self.fixed.restored(params))
 
     def m_step(self, statistics: S, params: Params) -> Params:
-        return self.fixed.restored(self.base.m_step(statistics, self.fixed.restored(params)))
+        pooled = self.base.pooled(statistics, self.fixed.ties) if self.fixed.ties else statistics
+        return self.fixed.restored(self.base.m_step(pooled, self.fixed.restored(params)))
 
     def on(self, data: Any, weights: Tensor | None = None) -> FixedSteps[S]:
         """Steps on other rows of the same model."""
@@ -357,6 +366,47 @@ class DrawSteps(Protocol):
     def rows(self, index: Tensor) -> DrawSteps:
         """The steps of some of the rows, their statistics scaled up to all rows."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class FixedDraws:
+    """Steps of SAEM whose parameters have known entries, as :class:`FixedSteps` are of EM.
+
+    Args:
+        base: steps whose maximum separates in the known and the free entries.
+        fixed: what is known.
+    """
+
+    base: DrawSteps
+    fixed: Fixed
+
+    @property
+    def gibbs(self) -> Gibbs:
+        return self.base.gibbs
+
+    def statistics(
+        self, params: Params, latents: Latents, chances: Latents
+    ) -> tuple[Averages, Tensor]:
+        return self.base.statistics(params, latents, chances)
+
+    def log_joint(self, params: Params, latents: Latents) -> Tensor:
+        return self.base.log_joint(params, latents)
+
+    def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
+        return self.base.average(old, new, rate)
+
+    def maximise(self, averages: Averages, params: Params) -> Params:
+        return self.fixed.restored(self.base.maximise(averages, params))
+
+    def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
+        return self.fixed.restored(self.base.maximise_draw(params, latents, chances))
+
+    def relax(self) -> FixedDraws | None:
+        relaxed = self.base.relax()
+        return None if relaxed is None else replace(self, base=relaxed)
+
+    def rows(self, index: Tensor) -> FixedDraws:
+        return replace(self, base=self.base.rows(index))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import enum
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 from torch.distributions.constraints import Constraint
 
-from inference.base.align import Alignment, Labels, align_labels
+from inference.base.align import Alignment, Labels, align_labels, keeping, places_of_first
 from inference.base.degenerate import useless_values
 from inference.base.gibbs import GenericGibbs, Gibbs
 from inference.base.hashing import digest_of
@@ -530,6 +530,10 @@ class Problem:
         """Weights of all rows, (N,); None for once."""
         return self.weights if self.rows is None else self.rows.weights
 
+    def every_label(self) -> dict[str, Tensor] | None:
+        """Labels of all rows, by latent site; None for none."""
+        return self.labels if self.rows is None else self.rows.labels
+
     def with_data(
         self, change: Callable[[Tensor], Tensor], model: Any, structure: Structure
     ) -> Problem:
@@ -549,7 +553,7 @@ class Problem:
         """As :meth:`Structure.steps`; None where they would miss labels or known parameters."""
         if self.labels and Capability.LABELS not in self.structure.capabilities:
             return None
-        if self.fixed is not None and not separates(self.structure, self.fixed):
+        if self.fixed is not None and not closes(self.structure, self.fixed):
             return None
         return self.structure.steps(self, chunk_elements, num_inner)
 
@@ -559,14 +563,32 @@ class Problem:
 
     @property
     def is_named(self) -> bool:
-        """Tell whether labels of rows, or known parameters, name the latents."""
-        return bool(self.labels) or self.fixed is not None
+        """Tell whether labels of rows, or known or tied parameters, name the latents."""
+        if self.labels or self.fixed is None or self.fixed.known:
+            return bool(self.labels) or self.fixed is not None
+
+        def count(labels: Iterable[Labels]) -> list[int]:
+            return [1 if own.kinds is None else len(own.kinds.unique()) for own in labels]
+
+        return self.once(
+            "whether ties name the latents",
+            lambda: count(self.exchangeable()) != count(self.structure.labels()),
+        )
 
     def exchangeable(self) -> tuple[Labels, ...]:
-        """Latents that may exchange names: those of :meth:`Structure.labels` without labels."""
-        if self.fixed is not None:
-            return ()
-        return tuple(own for own in self.structure.labels() if own.name not in (self.labels or {}))
+        """Latents that may exchange names: those of :meth:`Structure.labels` without labels.
+
+        Of known or tied parameters, those alone that these leave exchangeable.
+        """
+        labels = [own for own in self.structure.labels() if own.name not in (self.labels or {})]
+        if self.fixed is None:
+            return tuple(labels)
+        like = self.program_of_one_row().draw_prior(1, 0)
+        for given, pattern in ((self.fixed.values, list), (self.fixed.ties, places_of_first)):
+            own = {name: value.to(like[name]).unsqueeze(0) for name, value in given.items()}
+            kept = [keeping(label, like | own, given.keys(), pattern) for label in labels]
+            labels = [label for label in kept if label is not None]
+        return tuple(labels)
 
     def fingerprint(self, method: Any, start: Params) -> str:
         """Digest of model, data, method, start and seed, by their code and contents.
@@ -582,8 +604,9 @@ class Problem:
             digest_of({name: torch.as_tensor(start[name]) for name in sorted(start)}, "the start"),
             digest_of((self.seed, self.start_given), "the seed"),
             *([] if self.weights is None else [digest_of(self.every_weight(), "the weights")]),
-            *([] if self.labels is None else [digest_of(self.labels, "the labels")]),
+            *([] if self.labels is None else [digest_of(self.every_label(), "the labels")]),
             *([] if self.fixed is None else [digest_of(self.fixed.values, "what is fixed")]),
+            *([] if not (self.fixed and self.fixed.ties) else [digest_of(self.fixed.ties, "ties")]),
         ]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -624,6 +647,17 @@ class NamedEstimate(NamedTuple):
 @functools.singledispatch
 def separates(structure: Structure, fixed: Fixed) -> bool:
     """Tell whether known entries put back behind an M-step leave its constrained maximum."""
+    return False
+
+
+def closes(structure: Structure, fixed: Fixed) -> bool:
+    """Tell whether closed steps find the maximum given known and tied entries."""
+    return separates(structure, fixed) and (not fixed.ties or pools(structure, fixed.ties))
+
+
+@functools.singledispatch
+def pools(structure: Structure, ties: Mapping[str, Tensor]) -> bool:
+    """Tell whether steps of EM pool the statistics of tied entries."""
     return False
 
 

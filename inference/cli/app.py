@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.base.streaming.column_scan import numbered
-from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns, read_labels
+from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns, read_fixed, read_labels
 from inference.cli.streaming import fit_blocks
 from ppl_models.data.items import EVERY
 
@@ -203,7 +203,7 @@ def run(
             labels, error = read_labels(call), getattr(call, "label_error", None)
             method = methods[getattr(call, "engine", "auto")]
             known = {} if labels is None else {"labels": labels, "label_error": error or 0.0}
-            held = getattr(call, "fixed", None)
+            held = read_fixed(call)
             result = fit(model, rows, method, fixed=held, **settings, **known)
     for text in result.warnings:
         warn(text)

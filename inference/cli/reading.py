@@ -174,6 +174,21 @@ def read_labels(call: Call) -> Any:
     return codes[:, 0] if codes.shape[1] == 1 else np.asarray(codes)
 
 
+def read_fixed(call: Call) -> Any:
+    """Known parameters: a JSON file of all, or ``site=file.csv`` for tables with names."""
+    text = getattr(call, "fixed", None)
+    if text is None or "=" not in text or text.endswith(".json"):
+        return text
+    pairs = [part.partition("=") for part in names_of(text, "--fixed")]
+    for site, sign, path in pairs:
+        if not (site and sign and path):
+            raise ValueError(
+                f"--fixed: file.json, or site=file.csv for one or several parameters, was expected,"
+                f" got {text!r}"
+            )
+    return {site: path for site, _, path in pairs}
+
+
 def read_csv(path: Path, separator: str) -> pd.DataFrame:
     """Read a text file as it stands, every entry a text."""
     import pandas as pd

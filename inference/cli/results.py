@@ -248,6 +248,7 @@ def _check_rows(fit: Fit, rows: pd.DataFrame | RowBlocks, data: str) -> None:
     if (
         not fit.structure.local_sites
         and fit.draws is None
+        and not fit.labels  # whose log-likelihood is that of both
         and abs(log_likelihood - fit.log_likelihood) > SAME_ROWS * max(1.0, abs(log_likelihood))
     ):
         raise ValueError(

@@ -32,7 +32,7 @@ from pyro.nn import PyroParam
 from torch import Tensor, nn
 from torch.distributions import transforms
 
-from inference.programs.potential import Potential
+from inference.programs.potential import POINT, Potential
 from inference.programs.program import Params
 from ppl_models.parts.validation import check_size, plain_fields
 
@@ -191,7 +191,8 @@ class LowRank:
 
 
 def _values(potential: Potential, point: Tensor) -> Params:
-    return {name: value[0].detach() for name, value in potential.params(point[None]).items()}
+    params = {name: value[0].detach() for name, value in potential.params(point[None]).items()}
+    return params | {POINT: point.detach()}
 
 
 def _units(potential: Potential, point: Tensor) -> Tensor:

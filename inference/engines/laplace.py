@@ -106,7 +106,10 @@ class Laplace:
         mode = problem.canonical(
             {name: value[best].double() for name, value in outcome.params.items()}
         )
-        coordinates = Coordinates.of(program, mode)
+        given, ties = (
+            (None, None) if problem.fixed is None else (problem.fixed.values, problem.fixed.ties)
+        )
+        coordinates = Coordinates.of(program, mode, given=given, ties=ties)
         held = coordinates.at_bound()
         if not program.is_own:
             held += coordinates.at_zero(functools.partial(_log_posterior, program))
@@ -121,8 +124,8 @@ class Laplace:
             coordinates = coordinates.without(held)
         if not coordinates.names:
             raise ValueError(
-                "Laplace: every parameter lies on the bound of its interval, where no curvature"
-                " says how sure it is; give it priors, or more rows"
+                "Laplace: every parameter is known or lies on the bound of its interval, where no"
+                " curvature says how sure it is; give it priors, or more rows"
             )
         center = coordinates.vector()
         information = minus_hessian(

@@ -16,8 +16,8 @@ from inference.base.checkpoint import Checkpoint
 from inference.base.gibbs import GenericGibbs, Latents, Scan
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
-from inference.base.steps import Averages, DrawSteps, GenericDraws
-from inference.base.structure import draw_steps_of, refuse_open_sites
+from inference.base.steps import Averages, DrawSteps, FixedDraws, GenericDraws
+from inference.base.structure import draw_steps_of, refuse_open_sites, separates
 from inference.engines.gibbs_estimates import log_likelihood_rows
 from inference.programs.devices import seeded
 from inference.programs.program import Params, Program
@@ -131,8 +131,11 @@ class SAEM:
     def steps(self, problem: Problem) -> DrawSteps:
         """Statistics of draws: by layers where the model describes them, else by the program."""
         steps = draw_steps_of(problem.structure, problem) if self.accelerate else None
-        if steps is not None:
-            return steps
+        fixed = problem.fixed
+        if steps is not None and (
+            fixed is None or not fixed.ties and separates(problem.structure, fixed)
+        ):
+            return steps if fixed is None else FixedDraws(steps, fixed)
         program = problem.program()
         refuse_open_sites("SAEM", problem.structure, program)
         return GenericDraws(GenericGibbs(program), self.num_kept)
@@ -274,6 +277,7 @@ class SAEM:
         self, problem: Problem, state: SAEMState, steps: DrawSteps, generator: torch.Generator
     ) -> Outcome:
         params = state.estimate()
+        params = params if problem.fixed is None else problem.fixed.restored(params)
         exact = problem.structure.exact_objective(problem, params)
         elbo = error = None
         if exact is None:

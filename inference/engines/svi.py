@@ -33,7 +33,7 @@ from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.programs.global_state import isolated, quiet
 from inference.programs.guide_traces import drawn_sites, hidden, one_draw
-from inference.programs.potential import Potential
+from inference.programs.potential import POINT, Potential
 from inference.programs.program import Params, Program
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -235,6 +235,7 @@ class _Run:
     model: Callable[..., Any]
     guide: Guide
     guided_latents: bool
+    potential: Potential | None = None  # of the free entries, where some of a parameter are known
 
     @classmethod
     def begin(cls, method: SVI, problem: Problem, program: Program, first: Params) -> _Run:
@@ -246,12 +247,15 @@ class _Run:
             )  # what the start leaves out, such as activities that EM sums out
             potential = Potential(program, complete)
             point = potential.vector(complete)[0]
-            guide = method.guide.build(hidden(program.without_latents(), latents), potential, point)
+            is_known = program.fixed is not None
+            model = potential.model if is_known else program.without_latents()
+            guide = method.guide.build(hidden(model, latents), potential, point)
             with pyro.validation_enabled(
                 False
             ):  # a start without a density is said at the first step
                 guide(*cls.arguments(problem, None))  # lays its parameters out
-            return cls(method, problem, program, program.without_latents(), guide, False)
+            own = potential if is_known else None
+            return cls(method, problem, program, model, guide, False, own)
         guide = method.guide
         drawn = drawn_sites(guide, cls.arguments(problem, None))
         needed = {*program.names("parameter"), *program.names("local")}
@@ -287,7 +291,7 @@ class _Run:
         """Run the steps and return the bound at each, (num_steps,)."""
         method, generator = self.method, torch.Generator().manual_seed(self.problem.seed)
         several = method.num_particles > 1 and not self.guided_latents and self.program.broadcasts()
-        nesting = self.program.max_plate_nesting
+        nesting = self.program.max_plate_nesting + (self.potential is not None)
         elbo = (TraceGraph_ELBO if self.guided_latents else TraceEnum_ELBO)(
             num_particles=method.num_particles,
             vectorize_particles=several,
@@ -324,6 +328,7 @@ class _Run:
     def draws(self) -> tuple[Params, Tensor]:
         """Draws of the parameters from the guide and their log densities, (D, ...) and (D,)."""
         names = [*self.program.names("parameter"), *self.program.names("local")]
+        names = names if self.potential is None else [POINT]
         latents = set(self.program.names("latent"))
         kept: dict[str, list[Tensor]] = {name: [] for name in names}
         log_guide = []
@@ -335,7 +340,12 @@ class _Run:
                 log_guide.append(log_density)
                 for name, value in values.items():
                     kept[name].append(value)
-        return {name: torch.stack(values) for name, values in kept.items()}, torch.stack(log_guide)
+        draws = {name: torch.stack(values) for name, values in kept.items()}
+        if self.potential is None:
+            return draws, torch.stack(log_guide)
+        params, volume = self.potential.params_and_volume(draws[POINT].detach())
+        params = {name: value.detach() for name, value in params.items()}
+        return params, torch.stack(log_guide) - volume.detach()
 
 
 @dataclasses.dataclass(frozen=True)

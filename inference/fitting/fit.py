@@ -65,6 +65,7 @@ from inference.fitting.labels import (
     estimated_error,
     known_of,
     named_by_labels,
+    with_labels,
 )
 from inference.fitting.problem import (
     check_blocks,
@@ -117,6 +118,7 @@ def fit(
     labels: Any = None,
     label_error: float | Literal["estimate"] = 0.0,
     fixed: Mapping[str, Any] | str | Path | None = None,
+    tied: Mapping[str, Any] | None = None,
     on_iteration: OnIteration | None = None,
 ) -> Fit:
     """Fit a model to data.
@@ -194,9 +196,14 @@ def fit(
             for the most likely one, which counts as a parameter.
         fixed: known parameters, by site, in its shape and in the units of the data, NaN where an
             entry is free: ``{"weights": [0.5, nan, nan]}``, a frame with the items' names for
-            columns, or a JSON file of such tables. EM() maximises over what is free; the free
-            entries of a probability vector share what is left. They are no free parameters for BIC,
-            standard errors are conditional on them, and latents keep the names that they give.
+            columns, or a JSON file of such tables. EM() maximises over what is free, and NUTS(),
+            Laplace() and SVI() draw that given the rest; the free entries of a probability vector
+            share what is left. They are no free parameters for BIC, standard errors are conditional
+            on them, and latents keep the names that they give.
+        tied: equal parameters, by site: the axis along which its entries are equal, as
+            ``{"dispersion": 0}`` for that of the classes or states, or whole numbers in its shape,
+            entries of one number equal and -1 by itself. Probability vectors are tied as wholes.
+            The M-step is the pooled one, and equal parameters count once.
         on_iteration: function that gets a record of every iteration
             (:class:`~inference.base.progress.Iteration`: engine, iteration, objective, ...), and
             stops the fit by returning True. What there is by then is the fit, which says
@@ -270,23 +277,15 @@ def fit(
             problem = problem_of_blocks(model, taken, seed, start_given, weights, method)
         else:
             problem = problem_of(model, taken, seed, start_given, weights, takes_sparse=True)
-        if fixed is not None:
-            if problem.rows is not None:
-                raise ValueError("fixed: rows in memory were expected, got RowBlocks")
-            problem = with_fixed(problem, fixed)
+        problem = with_fixed(problem, fixed, tied)
         if labels is not None:
-            if problem.rows is not None:
-                raise ValueError(
-                    "labels: rows in memory were expected, got RowBlocks: blocks.sample(20_000) is"
-                    " a table of some of them"
-                )
             if path is not None and isinstance(label_error, str):
                 raise ValueError(
                     "checkpoint: label_error='estimate' fits many times, and keeps no checkpoint:"
                     " give a number"
                 )
             known = known_of(problem, labels, error, data=data)
-            problem = dataclasses.replace(problem, labels=known.tables or None)
+            problem = with_labels(problem, known, isinstance(label_error, str))
         if labels is None or not known.tables:
             result = fit_problem(
                 problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
@@ -850,6 +849,7 @@ def assemble(
     is_described = type(problem.structure) is not Structure
     if is_described and num_free == problem.structure.num_free(estimates):
         num_free = None  # the estimates alone say as much
+    fixed = problem.fixed
     if problem.fixed is not None:
         num_free = problem.structure.num_free(estimates, problem) - problem.fixed.num_entries
         held = {
@@ -916,9 +916,10 @@ def assemble(
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         row_weights=problem.every_weight(),
-        labels=problem.labels,
+        labels=problem.every_label(),
         renamed=outcome.renamed,
-        fixed=None if problem.fixed is None else problem.fixed.values,
+        fixed=None if fixed is None else fixed.known or None,
+        tied=None if fixed is None else fixed.ties or None,
     )
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from inference.base.diagnostics import as_array
 from inference.base.structure import (
+    Capability,
     LabelledLatent,
     Method,
     Problem,
@@ -84,6 +85,8 @@ def known_of(
             or outside its values, rows with no value left, or labels that no path of a chain has.
     """
     targets = labelled_latents(problem.structure, problem)
+    if problem.rows is not None:
+        targets = {site: _in_blocks(problem, latent) for site, latent in targets.items()}
     if not targets:
         raise ValueError(
             f"labels: a model with a discrete latent of each row was expected, and this"
@@ -116,6 +119,42 @@ def known_of(
         tables, allowed = {}, {}
     check_labels(problem.structure, problem, tables)
     return Known(tables, allowed, own_names)
+
+
+def _in_blocks(problem: Problem, latent: LabelledLatent) -> LabelledLatent:
+    """Labelled latent of all rows, where the problem's data are a sample.
+
+    Raises:
+        ValueError: for sequences, rows of several processes, or steps of EM that read no labels.
+    """
+    rows, structure = problem.rows, problem.structure
+    assert rows is not None  # as the caller has seen
+    if rows.processes.size > 1:
+        raise ValueError("labels: RowBlocks of one process were expected, got those of several")
+    if latent.is_ragged or not {Capability.LABELS, Capability.BLOCKS} <= structure.capabilities:
+        raise ValueError(
+            "labels: rows in memory were expected, got RowBlocks, of which mixtures and models of"
+            " attributes read labels: blocks.sample(20_000) is a table of some of them"
+        )
+    return dataclasses.replace(latent, shape=(rows.num_rows, *latent.shape[1:]))
+
+
+def with_labels(problem: Problem, known: Known, is_estimated: bool) -> Problem:
+    """The problem with labels; of rows in blocks all of these, and those of the sample.
+
+    Raises:
+        ValueError: where the error of labels of rows in blocks is to be estimated.
+    """
+    if problem.rows is None or not known.tables:
+        return dataclasses.replace(problem, labels=known.tables or None)
+    if is_estimated:
+        raise ValueError(
+            "label_error: rows in memory were expected for 'estimate', got RowBlocks: give a number"
+        )
+    sampled = torch.as_tensor(problem.rows.sampled)
+    own = {site: table[sampled] for site, table in known.tables.items()}
+    rows = dataclasses.replace(problem.rows, labels=known.tables)
+    return dataclasses.replace(problem, labels=own, rows=rows)
 
 
 def is_labelled(table: Tensor) -> Tensor:

@@ -202,6 +202,8 @@ class FitRecord:
         renamed: in words, which values of latents of a user's program are exchangeable, so that
             draws were renamed in them; None where none are, or none were looked for.
         fixed: known entries of parameters by site, NaN where free; None where all are free.
+        tied: by site, in its shape, the place in the flat site of the first entry that each was
+            held equal to; None where none were.
         stopped: whether ``on_iteration`` of :func:`inference.fit` stopped it.
     """
 
@@ -237,6 +239,7 @@ class FitRecord:
     label_names: dict[str, tuple[str, ...]] | None = None
     renamed: str | None = None
     fixed: dict[str, Tensor] | None = None
+    tied: dict[str, Tensor] | None = None
     stopped: bool = False
 
     @property
@@ -327,8 +330,9 @@ class FitRecord:
                 f"{caller}: not worked out for a fit with labels, for simulated rows have none: fit"
                 " without labels"
             )
-        if self.fixed:
-            raise ValueError(f"{caller}: not worked out for a fit with fixed parameters")
+        if self.fixed or self.tied:
+            kind = "fixed" if self.fixed else "tied"
+            raise ValueError(f"{caller}: not worked out for a fit with {kind} parameters")
 
     @property
     def likelihood_name(self) -> str:

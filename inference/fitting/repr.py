@@ -24,6 +24,7 @@ def facts_of(fit: FitRecord) -> list[tuple[str, str]]:
         ("latents", _latents(fit)),
         *([("labels", told)] if (told := labels_in_words(fit)) else []),
         *([("fixed", held)] if (held := fixed_in_words(fit)) else []),
+        *([("tied", listed(fit.tied, MOST_SITES))] if fit.tied else []),
         ("engine", f"{shown_settings(fit.method)}: {course_of(fit)}"),
         (
             "log-likelihood" if fit.structure.relative_to is None else "log-likelihood ratio",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from inference.fitting.record import FitRecord
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_second_derivatives
 from inference.programs.data import checked
-from inference.programs.fixed import Fixed
 from inference.programs.labelled import Labelled
 from inference.programs.program import Program
 from ppl_models.data.tables import first_tensor
@@ -107,22 +105,7 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     params = {name: value.double() for name, value in fit.params.items()}
     tensors = None if isinstance(data, RowBlocks) else checked(fit.model, as_fitted(fit, data))[0]
     unseen = None if tensors is None else unseen_chances(fit.structure, tensors)
-    coordinates = Coordinates.of(program, params, unseen)
-    if not fit.fixed:
-        return coordinates
-    fixed = Fixed(fit.fixed, {name: program.site(name).support for name in fit.fixed})
-    for name in filter(fixed.is_partly, fit.fixed):
-        raise ValueError(
-            f"standard_errors: {name} has probability vectors of which a part is fixed, and errors"
-            " of the others given these are not worked out"
-        )
-    parts = [
-        replace(part, free=part.free & fit.fixed[part.name].isnan())
-        if part.name in fit.fixed
-        else part
-        for part in coordinates.parts
-    ]
-    return replace(coordinates, parts=tuple(parts))
+    return Coordinates.of(program, params, unseen, fit.fixed, fit.tied)
 
 
 def derivatives(

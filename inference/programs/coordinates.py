@@ -15,6 +15,7 @@ from torch.distributions import constraints
 from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
 from inference.programs.program import Params, Program
+from ppl_models.parts.covariances import FamilyCoordinates, InFamily
 from ppl_models.parts.precisions import LogCholesky, LogFactor
 from ppl_models.parts.probability_tables import Simplexes, segments_of
 from ppl_models.sequences.option_chain import MatrixSimplex
@@ -38,7 +39,7 @@ FEW_ROWS = (
 @dataclass(frozen=True, eq=False)
 class _SitePart:
     name: str
-    scale: str  # "identity", "logit", "log", "simplex", or one of MATRICES
+    scale: str  # "identity", "logit", "log", "simplex", "family", or one of MATRICES
     lower: Tensor  # of the shape of the site
     upper: Tensor
     free: Tensor  # bool, of the shape of the site: entries that are coordinates
@@ -52,6 +53,20 @@ class _SitePart:
         None  # bool, of the shape of the site: entries that the model does not hold at zero
     )
     unseen: Tensor | None = None  # bool, likewise: chances of what the data never show
+    known: Tensor | None = None  # bool, likewise: entries that were given, shares among them
+    source: Tensor | None = None  # likewise: place in the flat site of the entry each is equal to
+    chart: FamilyCoordinates | None = None  # of a covariance family: P numbers to all matrices
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the free entries, such as ``loadings_1[0,2]`` or ``precisions.volume[0]``."""
+        if self.chart is None:
+            return entry_names({self.name: self.free}, {self.name: self.free})
+        kinds = ("volume", "shape", "orientation")
+        numbers = zip(kinds, self.chart.family.sizes, strict=True)
+        every = [f"{self.name}.{kind}[{i}]" for kind, size in numbers for i in range(size)]
+        is_free = self.free.ravel().tolist()  # whose first entries they are
+        return tuple(name for name, free in zip(every, is_free, strict=False) if free)
 
     def as_good_as_zero(self, value: Tensor) -> Tensor:
         """Entries of probability vectors that are on their bound."""
@@ -61,8 +76,25 @@ class _SitePart:
         """Free coordinates of a value of the site, (P,)."""
         return self._moved(value)[self.free]
 
+    def spread_over_ties(self, value: Tensor) -> Tensor:
+        """Value, or what is said of its entries, with tied entries as the first of them."""
+        return value if self.source is None else value.ravel()[self.source].reshape(value.shape)
+
+    @property
+    def is_first(self) -> Tensor:
+        """Mask of the entries that are no copies of others, in the shape of the site."""
+        if self.source is None:
+            return torch.ones_like(self.free)
+        every = torch.arange(self.source.numel(), device=self.source.device)
+        return (self.source == every).reshape(self.free.shape)
+
     def value(self, entries: Tensor, center: Tensor) -> Tensor:
         """Value at free coordinates (P,), held entries as in ``center``."""
+        return self.spread_over_ties(self._first_value(entries, center))
+
+    def _first_value(self, entries: Tensor, center: Tensor) -> Tensor:
+        if self.scale == "simplex" and self.known is not None:
+            return self._shares_beside_known(entries, center)
         if self.scale == "simplex":
             ratios = self._moved(center).masked_scatter(self.free, entries)
             if len(self.sums) == 1:
@@ -70,6 +102,9 @@ class _SitePart:
             vectors = segments_of(self.sums, center.device)
             rows = ratios.reshape(-1, vectors.num_entries)
             return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
+        if self.chart is not None:
+            every = self._moved(center).masked_scatter(self.free, entries).ravel()
+            return cast(Tensor, self.chart(every[: self.chart.family.num_free]))
         if self.scale in MATRICES:
             lower = self._moved(center).masked_scatter(self.free, entries)
             rows, columns = self._triangle(center)
@@ -80,6 +115,31 @@ class _SitePart:
             "log": torch.exp,
         }
         return center.masked_scatter(self.free, back[self.scale](entries))
+
+    def _shares_beside_known(self, entries: Tensor, center: Tensor) -> Tensor:
+        """Probability vectors whose free entries share what the known ones leave."""
+        assert self.known is not None  # as the caller has seen
+        vectors = segments_of(self.sums, center.device)
+        known = self.known.reshape(-1, vectors.num_entries)
+        given = center.reshape(-1, vectors.num_entries).masked_fill(~known, 0.0)
+        whole = vectors.spread(vectors.total((~known).to(center))) == 0
+        ratios = self._moved(center).masked_scatter(self.free, entries)
+        ratios = ratios.reshape(-1, vectors.num_entries)
+        ratios = ratios.masked_fill(known & ~whole, -torch.inf).masked_fill(whole, 0.0)
+        shares = (ratios - vectors.spread(vectors.log_total(ratios))).exp()
+        shares = shares * (1 - vectors.spread(vectors.total(given)))
+        return torch.where(known, given, shares).reshape(center.shape)
+
+    def left(self, value: Tensor) -> Tensor:
+        """Log of what known entries leave, summed over vectors of which they are a part, ()."""
+        if self.known is None or self.scale != "simplex":
+            return value.new_zeros(())
+        vectors = segments_of(self.sums, value.device)
+        known = self.known.reshape(-1, vectors.num_entries)
+        rows = value.reshape(-1, vectors.num_entries).masked_fill(~known, 0.0)
+        rest = 1 - vectors.total(rows)
+        first = (~known & self.is_first.reshape(known.shape)).to(value)
+        return torch.where(vectors.total(first) > 0, rest, 1.0).log().sum()
 
     def of_vectors(self, value: Tensor) -> Transform:
         """Transform of vectors to matrices of the size of a value of the site."""
@@ -95,6 +155,10 @@ class _SitePart:
             vectors = segments_of(self.sums, value.device)
             rows = value.reshape(-1, vectors.num_entries).log()
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
+        if self.chart is not None:
+            own = self.chart.inv(value)
+            padding = own.new_zeros(value.numel() - own.shape[-1])
+            return torch.cat([own, padding]).reshape(value.shape)
         if self.scale in MATRICES:
             lower = torch.zeros_like(value)
             rows, columns = self._triangle(value)
@@ -207,12 +271,19 @@ class Coordinates:
 
     @classmethod
     def of(
-        cls, program: Program, params: Params, unseen: Mapping[str, Tensor] | None = None
+        cls,
+        program: Program,
+        params: Params,
+        unseen: Mapping[str, Tensor] | None = None,
+        given: Mapping[str, Tensor] | None = None,
+        ties: Mapping[str, Tensor] | None = None,
     ) -> Coordinates:
         """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
 
         Args:
             program: on the data; params: the estimate.
+            given: by site, known entries in its shape, NaN where free; they are held.
+            ties: by site, the place in the flat site of the first entry that each is equal to.
             unseen: by site, bool of its shape: entries of probability vectors that the data never
                 show, which a prior alone keeps off zero; they are held.
 
@@ -247,9 +318,13 @@ class Coordinates:
                 else (math.prod(value.shape[value.dim() - base.event_dim :]),)
             )
             reference = torch.zeros(0, 1, dtype=torch.long)
-            own = (unseen or {}).get(name)
+            own, known = (unseen or {}).get(name), None
+            if name in (given or {}):
+                known = (~(given or {})[name].isnan()).to(value.device)
+                allowed = allowed & ~known
             if scale == "simplex":
                 shown = value if own is None else value.masked_fill(own, 0.0)
+                shown = shown if known is None else shown.masked_fill(known, 0.0)
                 reference = _references(shown.reshape(-1, sum(sums)), sums)
                 free = (
                     (shown >= SMALL)
@@ -259,14 +334,34 @@ class Coordinates:
                 )
             elif scale in MATRICES:
                 free = free.tril(-1 if scale == "correlation" else 0)
-            parts.append(_SitePart(name, scale, low, high, free, sums, reference, allowed, own))
+            if known is not None:
+                free = free & ~known
+            chart = FamilyCoordinates(base.family) if isinstance(base, InFamily) else None
+            if chart is not None:
+                places = torch.arange(value.numel(), device=value.device).reshape(value.shape)
+                free = places < chart.family.num_free
+                free = free if known is None else free & ~known.all()
+            if known is not None and (scale in MATRICES or chart is not None):
+                whole = known.flatten(-2) if chart is None else known.flatten()
+                if bool((whole.any(-1) != whole.all(-1)).any()):
+                    raise ValueError(
+                        f"{name!r} holds matrices of which a part is fixed, and how sure the others"
+                        " are given these is not worked out: fix all of a matrix or nothing"
+                    )
+            part = _SitePart(
+                name, scale, low, high, free, sums, reference, allowed, own, known, chart=chart
+            )
+            if name in (ties or {}):
+                part = replace(part, source=(ties or {})[name].to(value.device).ravel())
+                part = replace(part, free=free & part.is_first)
+                part = replace(part, allowed=allowed & part.is_first)
+            parts.append(part)
         return cls(params, tuple(parts))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the free entries."""
-        ordered = {part.name: self.center[part.name] for part in self.parts}
-        return entry_names(ordered, {part.name: part.free for part in self.parts})
+        return tuple(name for part in self.parts for name in part.names)
 
     def at_bound(self) -> list[str]:
         """Entries on the end of their interval; those of a probability vector are held already."""
@@ -326,8 +421,7 @@ class Coordinates:
         """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
-            entries = entry_names({part.name: self.center[part.name]}, {part.name: part.free})
-            keep = torch.tensor([name not in names for name in entries], dtype=torch.bool)
+            keep = torch.tensor([name not in names for name in part.names], dtype=torch.bool)
             free = part.free.clone()
             free[part.free] = keep
             parts.append(replace(part, free=free))
@@ -350,7 +444,7 @@ class Coordinates:
         total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
         for part in self.parts:
             value = draws[part.name]
-            if part.scale == "identity":
+            if part.scale in ("identity", "family"):  # whose prior is a density of coordinates
                 continue
             if part.scale in MATRICES:
                 move = part.of_vectors(value)
@@ -362,7 +456,10 @@ class Coordinates:
             kept = part.free
             if part.scale == "simplex":
                 kept = ~part.as_good_as_zero(self.center[part.name])
+                kept = kept if part.known is None else kept & ~part.known
+                kept = kept & part.is_first
             total = total.to(log) + torch.where(kept, log, 0.0).reshape(len(log), -1).sum(-1)
+            total = total - part.left(self.center[part.name])
         return total
 
     def clamped(self, draws: Params) -> tuple[Params, Tensor]:
@@ -370,11 +467,9 @@ class Coordinates:
         out, inside = dict(draws), torch.ones(len(next(iter(draws.values()))), dtype=torch.bool)
         for part in self.parts:
             if part.scale in ("identity", "log"):
-                value = draws[part.name]
-                out[part.name] = torch.where(part.free, value.clamp(part.lower, part.upper), value)
-                inside &= (
-                    ((out[part.name] == value) | ~part.free).reshape(len(value), -1).all(-1).cpu()
-                )
+                value, free = draws[part.name], part.spread_over_ties(part.free)
+                out[part.name] = torch.where(free, value.clamp(part.lower, part.upper), value)
+                inside &= ((out[part.name] == value) | ~free).reshape(len(value), -1).all(-1).cpu()
         return out, inside
 
     def spread(self, free: Tensor, covariance: Tensor) -> Params:
@@ -385,7 +480,7 @@ class Coordinates:
             span = slice(start, start + size)
             start += size
             value, block = self.center[part.name], covariance[span, span]
-            if part.scale == "simplex" or part.scale in MATRICES:
+            if part.scale in ("simplex", "family") or part.scale in MATRICES:
                 slopes = jacobian(
                     lambda mine, p=part, v=value: p.value(mine, v).flatten(),
                     free[span],
@@ -394,6 +489,8 @@ class Coordinates:
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
                     error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
+                    known = torch.zeros_like(part.free) if part.known is None else part.known
+                    error = error.masked_fill(known, torch.nan)
                 elif part.scale != "cholesky":  # what holds a factor's other entries
                     error = error.masked_fill(error == 0, torch.nan)
                 out[part.name] = error
@@ -403,7 +500,8 @@ class Coordinates:
                 error = error * value[part.free] * (1 - value[part.free])
             elif part.scale == "log":
                 error = error * value[part.free]
-            out[part.name] = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
+            errors = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
+            out[part.name] = part.spread_over_ties(errors)
         return out
 
     def limits(
@@ -424,7 +522,7 @@ class Coordinates:
         out = {}
         for part in self.parts:
             value = self.center[part.name]
-            if part.scale in MATRICES:  # on the scale of the entries
+            if part.scale in MATRICES or part.chart is not None:  # on the scale of the entries
                 out[part.name] = (
                     value - width * spread[part.name],
                     value + width * spread[part.name],
@@ -432,7 +530,7 @@ class Coordinates:
             elif part.scale in ("simplex", "logit"):  # of each entry by itself
                 out[part.name] = _limits_of_chance(value, spread[part.name], width)
             else:
-                held = ~part.free
+                held = part.spread_over_ties(~part.free)
                 out[part.name] = (
                     low[part.name].masked_fill(held, torch.nan),
                     high[part.name].masked_fill(held, torch.nan),
@@ -456,6 +554,8 @@ def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tens
 
 def _scale(name: str, support: constraints.Constraint) -> tuple[str, Tensor, Tensor]:
     infinite = torch.tensor(torch.inf, dtype=torch.float64)
+    if isinstance(support, InFamily):
+        return "family", -infinite, infinite
     if isinstance(support, type(constraints.positive_definite)):
         return "cholesky", -infinite, infinite
     if isinstance(support, type(constraints.lower_cholesky)):

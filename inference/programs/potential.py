@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyro
+import pyro.distributions as dist
 import torch
 from numpy import ndarray as Array
+from pyro import poutine
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
@@ -25,6 +28,7 @@ BEYOND, EDGE = (
     25.0,
     6.0,
 )  # an estimate on its bound (logit beyond 25) starts inside: sigmoid(6) = 0.9975
+POINT = "_point"  # site of an unconstrained point, where parameters are partly known
 MOST_CLIMBING = 300  # steps towards the top of the density
 CHUNK = 64  # points evaluated at once
 
@@ -33,12 +37,13 @@ class Potential:
     """Log-posterior density and gradient at unconstrained points.
 
     Args:
-        program: with all the data; latents must be enumerable.
+        program: with all the data; latents must be enumerable. Of known entries of its parameters
+            the density is that of all others given these.
         like: one draw of every parameter and local site, (1, ...), for shapes and dtype.
 
     Raises:
-        ValueError: naming a latent that cannot be enumerated, or a site whose support has no
-            bijection.
+        ValueError: naming a latent that cannot be enumerated, a site whose support has no
+            bijection, or a matrix of which a part is known; or if every entry is known.
     """
 
     def __init__(self, program: Program, like: Params) -> None:
@@ -51,7 +56,11 @@ class Potential:
         for name in self.names:
             support = program.site(name).support
             try:
-                self._maps[name] = biject_to(support)
+                self._maps[name] = (
+                    program.fixed.coordinates(name)
+                    if program.fixed is not None and name in program.fixed.values
+                    else biject_to(support)
+                )
             except NotImplementedError as error:
                 raise ValueError(
                     f"site {name!r} with support {support} has no bijection to the real line"
@@ -60,6 +69,11 @@ class Potential:
         self._shapes = {name: value.shape[1:] for name, value in inner.items()}
         self._functions: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
         self.like = torch.cat([value.reshape(1, -1) for value in inner.values()], 1)
+        if not self.like.numel():
+            raise ValueError(
+                "fixed: a free entry of a parameter was expected, to draw, and all are known: EM()"
+                " gives the likelihood there"
+            )
 
     @property
     def size(self) -> int:
@@ -82,17 +96,32 @@ class Potential:
 
     def log_density(self, points: Tensor) -> Tensor:
         """Log-posterior density l(z), (R,); differentiable."""
-        free = self._split(points)
+        params, log_jacobian = self.params_and_volume(points)
+        return self.log_marginal(params) + self.program.log_prior(params) + log_jacobian
+
+    def params_and_volume(self, points: Tensor) -> tuple[Params, Tensor]:
+        """Parameters (R, ...) at unconstrained points, and the log of |det J_T| there, (R,)."""
         params, log_jacobian = {}, points.new_zeros(len(points))
-        for name, value in free.items():
+        for name, value in self._split(points).items():
             params[name] = self._maps[name](value)
             log_det = self._maps[name].log_abs_det_jacobian(value, params[name])
             log_jacobian = log_jacobian + log_det.reshape(len(points), -1).sum(-1)
-        return self.log_marginal(params) + self.program.log_prior(params) + log_jacobian
+        return params, log_jacobian
 
     def log_marginal(self, params: Params) -> Tensor:
         """Log-likelihood of each point, latents summed out, (R,)."""
         return self.program.log_marginal(params)
+
+    def model(self, *_: object) -> None:
+        """Density of the unconstrained points as a Pyro program of one latent vector, ``POINT``."""
+        flat = dist.Normal(torch.zeros_like(self.like[0]), 1.0).to_event(1)
+        flat = flat.mask(torch.zeros((), dtype=torch.bool, device=self.like.device))
+        point = pyro.sample(POINT, flat)
+        points = point.reshape(-1, self.size)
+        with poutine.block():
+            value, slope = self(points.detach())
+        density = value + (slope * (points - points.detach())).sum(-1)  # to first order
+        pyro.factor("_density", density.reshape(point.shape[:-1]))
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Density l(z) and gradient, (R,) and (R, P); -inf and zero where not finite."""

@@ -61,7 +61,7 @@ from inference.report.sections import (
 )
 from inference.report.verdicts import distance_in_words, verdict, why_undecided
 from inference.report.words import finding, say, verdict_of
-from ppl_models.parts.repr import counted, shown_settings
+from ppl_models.parts.repr import counted, listed, shown_settings
 
 
 def write_report(
@@ -184,6 +184,8 @@ def _what(subject: Subject) -> Iterator[Part]:
         yield Paragraph(say("fit.labels_note", labels=labels_in_words(fit)))
     if fit.fixed:
         yield Paragraph(say("fit.fixed_note", entries=fixed_in_words(fit)))
+    if fit.tied:
+        yield Paragraph(say("fit.tied_note", sites=listed(fit.tied, 6)))
     if subject.num_sampled is not None:
         read = "The rows were read in blocks. " if subject.blocks is not None else ""
         yield Paragraph(say("fit.sample_note", read=read, num_sampled=subject.num_sampled))

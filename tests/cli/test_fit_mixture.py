@@ -324,5 +324,14 @@ def test_known_parameters_come_from_a_file(people, tmp_path):
     done = mixture(people, tmp_path / "out", *asked)
     assert done.exit_code == 0, done.stderr
     assert Fit.load(tmp_path / "out" / "fit").params["weights"].tolist() == [0.5, 0.5]
+    table = tmp_path / "known.csv"
+    table.write_text(",age,visits\nfirst,30,\n")
+    asked_by_name = (*asked[:-1], f"predictors={table}")
+    done = mixture(people, tmp_path / "by_name", *asked_by_name)
+    assert done.exit_code == 0, done.stderr
+    held = Fit.load(tmp_path / "by_name" / "fit").fixed["predictors"]
+    assert held[0, 0] == 30.0
+    assert int((~held.isnan()).sum()) == 1
+    assert "site=file.csv" in mixture(people, tmp_path / "no", *asked[:-1], "=a.csv").stderr
     known.write_text('{"weights": [0.5, 0.6]}')
     assert "fixed: 'weights': shares" in mixture(people, tmp_path / "no", *asked).stderr

@@ -13,45 +13,40 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from support.known_data import ANSWERS, CHAINS, CODES, COUNTS, GROUP, NUMBERS, RNG, program
 from torch import Tensor
+from torch.distributions import biject_to, constraints
 
-from inference import EM, NUTS, Fit, RowBlocks, fit
+from inference import EM, NUTS, SAEM, SVI, Fit, FullRank, Laplace, OnlineEM, RowBlocks, fit
 from inference.base.structure import separates
 from inference.bootstrap import bootstrap
+from inference.fitting.fixed import with_fixed
 from inference.fitting.problem import problem_of
 from inference.programs.fixed import Fixed
 from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     Categorical,
+    GaussianFactorization,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
     MultivariateNormal,
+    NegativeBinomialFactorization,
     Normal,
     Poisson,
+    PoissonFactorization,
 )
+from ppl_models.parts.distributions import OnGraph
+from ppl_models.parts.precisions import PositiveDefinite
+from ppl_models.parts.probability_tables import Simplexes
+from ppl_models.sequences.hidden_chain import AllowedRows
+from ppl_models.sequences.option_chain import MatrixSimplex
 
 pytestmark = pytest.mark.filterwarnings("ignore::inference.base.outcome.ConvergenceWarning")
 NAN = math.nan
-RNG = np.random.default_rng(0)
-GROUP = RNG.choice(2, 200, p=[0.6, 0.4])
-NUMBERS = RNG.normal(size=(200, 2)) + 2.5 * GROUP[:, None]
-ANSWERS = (RNG.random((200, 4)) < np.where(GROUP, 0.75, 0.3)[:, None]).astype(float)
-CODES = RNG.integers(0, 3, (200, 3)).astype(float)
-CODES[GROUP == 1] = np.minimum(CODES[GROUP == 1], RNG.integers(0, 3, (int(GROUP.sum()), 3)))
-COUNTS = RNG.poisson(np.where(GROUP, 6.0, 1.5)[:, None], (200, 3)).astype(float)
-STATES = (RNG.random((10, 20)) < 0.25).cumsum(1) % 2
-CHAINS = RNG.normal(size=(10, 20, 1)) + 2.0 * STATES[..., None]
+HALF = [[0.5] * 4] * 2
 Q_MATRIX = [[1, 0], [0, 1], [1, 1], [1, 0]]
-
-
-def program(data: Tensor) -> None:
-    weights = pyro.sample("weights", dist.Dirichlet(torch.full((2,), 1.5)))
-    chances = pyro.sample("chances", dist.Beta(1.2, 1.2).expand([2, 4]).to_event(2))
-    with pyro.plate("rows", len(data)):
-        z = pyro.sample("z", dist.Categorical(weights))
-        pyro.sample("x", dist.Bernoulli(chances[z]).to_event(1), obs=data)
 
 
 CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
@@ -272,9 +267,50 @@ def test_standard_errors_are_conditional_on_what_is_known() -> None:
     by_hand = torch.linalg.inv(-torch.autograd.functional.hessian(objective, at))
     shown = held.summary(NUMBERS)["error"]
     assert shown["mean[0, 0]"] == pytest.approx(float(by_hand[0, 0].sqrt()), rel=0.01)
-    partly = fit(Mixture(3, Bernoulli()), ANSWERS, fixed={"weights": [0.2, NAN, NAN]})
-    with pytest.raises(ValueError, match="weights has probability vectors of which a part is"):
-        standard_errors(partly, ANSWERS)
+
+
+def test_standard_errors_of_shares_beside_a_known_one() -> None:
+    first, second = [0.3, NAN, NAN] * 3, [0.1, 0.3, 0.6] * 3
+    known = {"weights": [0.2, NAN, NAN], "probabilities": [first, second, [NAN] * 9]}
+    rng = np.random.default_rng(0)
+    z = rng.choice(3, 800, p=[0.2, 0.4, 0.4])
+    chances = np.array([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.7, 0.2, 0.1]])
+    codes = (rng.random((800, 3, 1)) > chances[z].cumsum(-1)[:, None]).sum(-1).astype(float)
+    found = fit(Mixture(3, Categorical(3)), codes, EM(tolerance=1e-12), fixed=known)
+    errors = standard_errors(found, codes)
+    assert len(errors.names) == found.num_parameters == 1 + 3 + 6
+    problem = problem_of(found.model, codes, 0).program()
+
+    def shares(logits: Tensor, left: float) -> Tensor:
+        padded = torch.cat([logits, torch.zeros(*logits.shape[:-1], 1)], -1)
+        return left * padded.softmax(-1)
+
+    def params(vector: Tensor) -> dict[str, Tensor]:
+        partly = torch.cat([torch.full((3, 1), 0.3), shares(vector[1:4, None], 0.7)], -1)
+        rows = [partly.ravel(), torch.tensor(second), shares(vector[4:].reshape(3, 2), 1.0).ravel()]
+        weights = torch.cat([torch.tensor([0.2]), shares(vector[:1], 0.8)])
+        return {"weights": weights, "probabilities": torch.stack(rows)}
+
+    def objective(vector: Tensor) -> Tensor:
+        return problem.log_marginal(params(vector)) + problem.log_prior(params(vector))
+
+    weights, tables = found.params["weights"], found.params["probabilities"].reshape(3, 3, 3)
+    parts = [
+        weights[1:2] / weights[2:],
+        tables[0, :, 1] / tables[0, :, 2],
+        (tables[2, :, :2] / tables[2, :, 2:]).ravel(),
+    ]
+    at = torch.cat(parts).log()
+    by_hand = torch.linalg.inv(-torch.autograd.functional.hessian(objective, at))
+    slopes = torch.autograd.functional.jacobian(lambda v: params(v)["probabilities"], at)
+    slopes = slopes.reshape(27, len(at))
+    expected = ((slopes @ by_hand) * slopes).sum(-1).sqrt().reshape(3, 9)
+    expected[0, ::3] = NAN
+    expected[1] = NAN
+    own = errors.standard_errors
+    torch.testing.assert_close(own["probabilities"], expected, equal_nan=True, rtol=1e-4, atol=0)
+    assert own["weights"].isnan().tolist() == [True, False, False]
+    assert float(own["weights"][1]) == pytest.approx(float(own["weights"][2]))
 
 
 def test_values_come_from_files_and_frames_and_stay_with_the_fit(tmp_path: Path) -> None:
@@ -294,6 +330,92 @@ def test_values_come_from_files_and_frames_and_stay_with_the_fit(tmp_path: Path)
     assert loaded.num_parameters == 7
     with pytest.raises(ValueError, match="bootstrap: not worked out for a fit with fixed"):
         bootstrap(found, num_replicates=2)
+
+
+def test_tables_are_read_by_the_names_of_rows_and_columns(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    frame = pd.DataFrame(ANSWERS, columns=names)
+    model = LatentAttributeModel(Q_MATRIX, items="dina", penalty=None)
+    items = pd.DataFrame({"first": [1.5, 2.0]}, index=["d", "b"])  # item parameters, a line an item
+    program_sites = problem_of(model, frame, 0).program_of_one_row()
+    assert program_sites.site("intercepts").shape == (4,)
+    file = tmp_path / "intercepts.csv"
+    (-items / 2).to_csv(file)
+    found = fit(model, frame, fixed={"intercepts": file})
+    assert found.fixed["intercepts"].isnan().tolist() == [True, False, True, False]
+    assert found.params["intercepts"][[3, 1]].tolist() == [-0.75, -1.0]
+    column = fit(model, frame, fixed={"intercepts": (-items / 2)["first"]})
+    assert torch.equal(column.params["intercepts"], found.params["intercepts"])
+    # classes by items, items by classes, one line of two
+    rows = pd.DataFrame([[-0.8, -0.9]], columns=["c", "a"])
+    one = fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": rows})
+    two = fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": rows.T})
+    assert one.params["predictors"][0, [2, 0]].tolist() == [-0.8, -0.9]
+    assert torch.equal(one.params["predictors"], two.params["predictors"])
+    assert one.num_parameters == 9 - 2
+    with pytest.raises(ValueError, match=r"names of items, such as 'a', were expected, got 'e'"):
+        fit(model, frame, fixed={"intercepts": pd.DataFrame({"e": [1.0], "a": [2.0]})})
+    lines = pd.DataFrame(np.zeros((3, 1)), columns=["a"])
+    with pytest.raises(ValueError, match="at most 2 lines of known values were expected, got 3"):
+        fit(Mixture(2, Bernoulli()), frame, fixed={"predictors": lines})
+
+
+def signatures_and_counts(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    truth = rng.dirichlet(np.full(12, 0.3), 4)
+    return truth, rng.poisson(rng.gamma(1.0, 100.0, (rows, 4)) @ truth).astype(float)
+
+
+def test_known_signatures_leave_the_others_to_be_found() -> None:
+    truth, counts = signatures_and_counts(60)
+    names = [f"A[C>{'AGT'[k // 4]}]{'ACGT'[k % 4]}" for k in range(12)]
+    frame = pd.DataFrame(counts, columns=names)
+    cosmic = pd.DataFrame(truth[:3].T, index=names, columns=["SBS1", "SBS2", "SBS3"]).sample(
+        frac=1.0, random_state=0
+    )
+    model = PoissonFactorization(12, 4)
+    plain = fit(model, frame)
+    found = fit(model, frame, fixed={"signatures": cosmic})
+    assert np.abs(found.params["signatures"][:3].numpy() - truth[:3]).max() < 1e-12
+    assert np.abs(found.params["signatures"][3].numpy() - truth[3]).max() < 0.03
+    assert found.num_parameters == plain.num_parameters - 3 * 11
+    # the maximum: activities by their logs, the free signature by a softmax
+    x = torch.tensor(counts)
+    logs = found.local["activities"].clamp(min=1e-8).log().requires_grad_()
+    free = found.params["signatures"][3].clamp(min=1e-12).log().requires_grad_()
+    optimizer = torch.optim.LBFGS([logs, free], max_iter=1000, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        phi = torch.cat([torch.tensor(truth[:3]), free.softmax(0)[None]])
+        mean = logs.exp() @ phi
+        value = -(torch.distributions.Poisson(mean).log_prob(x)).sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    assert found.log_likelihood == pytest.approx(-float(loss().detach()), abs=0.01)
+    every = fit(model, frame, fixed={"signatures": truth})
+    alone = every.structure.solve_local({"signatures": torch.tensor(truth)}, x)["activities"]
+    torch.testing.assert_close(every.local["activities"], alone, rtol=1e-2, atol=0.3)
+    assert every.log_likelihood < found.log_likelihood < plain.log_likelihood + 0.01
+
+
+def test_known_signatures_that_updates_cannot_hold_are_named() -> None:
+    truth, counts = signatures_and_counts(20)
+    known = {"signatures": np.r_[truth[:1], np.full((1, 12), NAN)]}
+    with pytest.raises(ValueError, match="a factorization of counts in a dense table in memory"):
+        fit(GaussianFactorization(12, 2), counts, fixed=known)
+    part = {"signatures": np.r_[truth[:1] * np.where(np.arange(12) < 6, 1, NAN), truth[1:2] * NAN]}
+    model = NegativeBinomialFactorization(12, 2)
+    with pytest.raises(ValueError, match="known as wholes or not at all"):
+        fit(model, counts, fixed=part)
+    with pytest.raises(ValueError, match="holds known 'signatures' and nothing else"):
+        fit(model, counts, fixed={"dispersion": [0.1]})
+    held = fit(model, counts, fixed=known)
+    assert np.abs(held.params["signatures"][0].numpy() - truth[0]).max() < 1e-12
+    gains = held.trace.objective.diff()
+    assert bool((gains[gains.isfinite()] > -1e-6 * abs(held.objective)).all())
 
 
 def test_labels_and_known_parameters_go_together() -> None:
@@ -332,10 +454,190 @@ def test_wrong_values_are_named(known: Any, words: str) -> None:
 
 def test_engines_that_cannot_are_named() -> None:
     known = {"weights": [0.5, 0.5]}
-    with pytest.raises(ValueError, match=r"fixed: EM\(\) holds parameters .*NUTS"):
-        fit(Mixture(2, Normal()), NUMBERS, NUTS(), fixed=known)
-    with pytest.raises(ValueError, match="rows in memory were expected"):
-        fit(Mixture(2, Normal(), 2), RowBlocks.of(NUMBERS), fixed=known)
+    guide = SVI(guide=lambda _: None)
+    with pytest.raises(
+        ValueError, match=r"fixed: EM\(\), SAEM\(\), NUTS\(\).* hold parameters, and SVI"
+    ):
+        fit(Mixture(2, Normal()), NUMBERS, guide, fixed=known)
+    start = EM(start=OnlineEM(batch_rows=50))
+    with pytest.raises(ValueError, match=r"known and free entries separate, .*EM\(\) without"):
+        fit(Mixture(2, Normal()), NUMBERS, start, fixed={"predictors": [[0, NAN], [NAN] * 2]})
+    with pytest.raises(ValueError, match="a free entry of a parameter was expected, to draw"):
+        fit(program, torch.tensor(ANSWERS), NUTS(), fixed={"weights": [0.5] * 2, "chances": HALF})
+    part = {"precisions": [[[2.0, NAN], [NAN, 2.0]], [[NAN] * 2] * 2]}
+    for method in (NUTS(), Laplace()):
+        with pytest.raises(ValueError, match="precisions.* holds matrices, of which|fix all of a"):
+            fit(Mixture(2, MultivariateNormal()), NUMBERS, method, fixed=part)
+
+
+def three(data: Tensor) -> None:
+    """A probability vector, two means and a scale, each with a conjugate posterior."""
+    p = pyro.sample("p", dist.Dirichlet(torch.tensor([1.0, 2.0, 1.5, 1.0])))
+    means = pyro.sample("means", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    scale = pyro.sample("scale", dist.Gamma(2.0, 1.0))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("x", dist.Categorical(p), obs=data[:, 0])
+        pyro.sample("y", dist.Normal(means, scale).to_event(1), obs=data[:, 1:])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        NUTS(num_chains=2, warmup_steps=200, num_samples=500),
+        Laplace(num_draws=4000),
+        SVI(guide=FullRank(), num_draws=2000),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+@pytest.mark.filterwarnings("ignore:SVI. k-hat")
+def test_the_posterior_is_the_conjugate_one_given_what_is_known(method: Any) -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.choice(4, 200, p=[0.1, 0.2, 0.3, 0.4])
+    data = torch.tensor(np.c_[codes, rng.normal([0.5, -1.0], 1.5, (200, 2))])
+    known = {"p": [NAN, 0.25, NAN, NAN], "means": [NAN, -1.0], "scale": 1.5}
+    found = fit(three, data, method, fixed=known)
+    assert found.num_parameters == 3
+    draws = {name: value.flatten(0, 1) for name, value in found.draws.items()}
+    assert bool((draws["scale"] == 1.5).all())
+    assert bool((draws["means"][:, 1] == -1.0).all())
+    prior = torch.tensor([1.0, 2.0, 1.5, 1.0]).double()
+    counts = prior + torch.tensor(np.bincount(codes, minlength=4))
+    alpha = counts[[0, 2, 3]]
+    share = alpha / alpha.sum()
+    spread = 0.75 * (share * (1 - share) / (alpha.sum() + 1)).sqrt()
+    assert bool((draws["p"][:, 1] == 0.25).all())
+    torch.testing.assert_close(draws["p"][:, [0, 2, 3]].std(0), spread, rtol=0.12, atol=0)
+    z = (draws["p"][:, [0, 2, 3]].mean(0) - 0.75 * share) / spread
+    precision = 200 / 1.5**2 + 1 / 4
+    centre = float(data[:, 1].sum()) / 1.5**2 / precision
+    z = torch.cat([z, (draws["means"][:, :1].mean(0) - centre) * precision**0.5])
+    assert bool((z.abs() < 0.25).all())  # a normal approximation has its centre at the mode
+    assert float(draws["means"][:, 0].std()) * precision**0.5 == pytest.approx(1, abs=0.1)
+    # the evidence of p at 0.25, of the means at -1 and of the scale at 1.5
+
+    def log_beta(value: Tensor) -> Tensor:
+        return torch.lgamma(value).sum() - torch.lgamma(value.sum())
+
+    shares = log_beta(alpha) + (alpha.sum() - 1) * math.log(0.75) - log_beta(prior)
+    shares = shares + (counts[1] - 1) * math.log(0.25)
+    normal = dist.Normal(torch.tensor(0.0), 1.5)
+    rows = dist.MultivariateNormal(
+        torch.zeros(200), 2.25 * torch.eye(200) + 4 * torch.ones(200, 200)
+    )
+    second = normal.log_prob(data[:, 2] + 1).sum() + dist.Normal(0.0, 2.0).log_prob(
+        torch.tensor(-1.0)
+    )
+    exact = shares + rows.log_prob(data[:, 1].float()) + second
+    exact = exact + dist.Gamma(2.0, 1.0).log_prob(torch.tensor(1.5))
+    if not isinstance(method, NUTS):
+        ratios = found.sample_stats["log_importance"].flatten()
+        evidence = float(ratios.logsumexp(0)) - math.log(len(ratios))
+        assert evidence == pytest.approx(float(exact), abs=0.05)
+    if isinstance(method, SVI):
+        assert float(exact) - 0.1 < found.elbo < float(exact) + 0.02
+
+
+def test_saem_and_stepwise_em_end_at_the_constrained_maximum() -> None:
+    rng = np.random.default_rng(1)
+    z = rng.integers(0, 2, (2000, 2))
+    ideal = (z[:, None] >= np.array(Q_MATRIX)).all(-1)
+    answers = (rng.random((2000, 4)) < np.where(ideal, 0.8, 0.2)).astype(float)
+    model = LatentAttributeModel(Q_MATRIX, items="dina", penalty=None)
+    support = problem_of(model, answers, 0).program_of_one_row().site("loadings").support
+    loadings = torch.where(support.graph, NAN, 0.0).double()
+    loadings[:2] = torch.where(support.graph[:2], 2.0, 0.0)
+    known = {"intercepts": [-1.2, -1.2, NAN, NAN], "loadings": loadings}
+    best = fit(model, answers, EM(tolerance=1e-10), fixed=known)
+    for method in (SAEM(), SAEM(accelerate=False)):
+        drawn = fit(model, answers, method, init=best, fixed=known)
+        assert best.log_likelihood - 1.0 < drawn.log_likelihood < best.log_likelihood + 1e-6
+        assert drawn.params["intercepts"][:2].tolist() == [-1.2, -1.2]
+        assert drawn.num_parameters == best.num_parameters
+    tight = EM(tolerance=1e-11)
+    for name in ("weights", "rates", "moves"):
+        model, data, known, _ = case(name)
+        best = fit(model, data, tight, num_restarts=4, fixed=known)
+        start = EM(tolerance=1e-11, start=OnlineEM(batch_rows=5 if name == "moves" else 50))
+        again = fit(model, data, start, num_restarts=4, fixed=known)
+        assert again.objective == pytest.approx(best.objective, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["weights", "means"])  # a closed step, and the generic one
+def test_blocks_of_rows_give_the_same_fit(name: str) -> None:
+    _, data, known, _ = case(name)
+    model = Mixture(3 if name == "weights" else 2, Normal(), 2)
+    whole = fit(model, data, EM(), num_restarts=2, fixed=known)
+    parts = fit(model, RowBlocks.of(data, 64), EM(), num_restarts=2, fixed=known)
+    assert parts.objective == pytest.approx(whole.objective, abs=1e-6)
+    assert parts.num_parameters == whole.num_parameters
+
+
+def test_draws_are_renamed_where_what_is_known_leaves_names_open() -> None:
+    even = problem_of(Mixture(3, Normal()), NUMBERS, 0)
+    one_mean = with_fixed(even, {"predictors": [[0.0, 0.0], [NAN] * 2, [NAN] * 2]})
+    (label,) = one_mean.exchangeable()
+    assert label.kinds.tolist() == [0, 1, 1]
+    assert with_fixed(even, {"weights": [0.2, 0.3, NAN]}).exchangeable() == ()
+    (label,) = with_fixed(even, {"weights": [1 / 3] * 3}).exchangeable()
+    assert label.kinds.tolist() == [0, 0, 0]
+    short = NUTS(num_chains=2, warmup_steps=100, num_samples=100)
+    halves = fit(Mixture(2, Bernoulli()), ANSWERS, short, fixed={"weights": [0.5, 0.5]})
+    assert "relabelled" in halves.sample_stats
+    own = fit(program, torch.tensor(ANSWERS), short, fixed={"weights": [0.5, 0.5]})
+    assert "the 2 entries of chances are exchangeable" in own.renamed
+    named = fit(program, torch.tensor(ANSWERS), short, fixed={"weights": [0.4, 0.6]})
+    assert named.renamed is None
+
+
+OFF = torch.eye(3).bool().logical_not()
+LOWER = torch.ones(2, 2).tril().bool()
+SUPPORTS: dict[str, tuple[Any, Any]] = {
+    "simplex": (constraints.simplex, [[0.3, NAN, NAN], [NAN] * 3, [0.2, 0.3, 0.5]]),
+    "tables": (Simplexes((2, 3)), [0.4, 0.6, NAN, 0.1, NAN]),
+    "moves": (AllowedRows(OFF), [[0, NAN, NAN], [0.2, 0, 0.8], [NAN, NAN, 0]]),
+    "joint": (MatrixSimplex((2, 3)), [[0.1, NAN, NAN], [NAN, 0.2, NAN]]),
+    "positive": (constraints.positive, [[1.0, NAN], [NAN, 2.0]]),
+    "interval": (constraints.interval(torch.tensor([0.0, -1.0]).double(), 2.0), [0.5, NAN]),
+    "graph": (OnGraph(constraints.real, LOWER), [[NAN, 0], [1.0, NAN]]),
+    "matrices": (PositiveDefinite(2), [[[2.0, 0.5], [0.5, 1.0]], [[NAN] * 2] * 2]),
+    "whole": (constraints.simplex, [0.2, 0.8]),
+}
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+def test_free_coordinates_are_a_bijection_with_its_volume(name: str) -> None:
+    support, given = SUPPORTS[name]
+    value = torch.tensor(given, dtype=torch.float64)
+    move = Fixed({"x": value}, {"x": support}).coordinates("x")
+    zeros = torch.zeros(biject_to(support).inverse_shape(value.shape), dtype=torch.float64)
+    size = move.inv(biject_to(support)(zeros).unsqueeze(0)).shape[1]
+    free = torch.randn(4, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = move(free)
+    assert bool(torch.stack([support.check(one).all() for one in values]).all())
+    held = ~value.isnan()
+    assert torch.equal(values[:, held], value[held].expand(4, -1))
+    torch.testing.assert_close(move.inv(values), free)
+    volumes = move.log_abs_det_jacobian(free, values)
+    for point, volume in zip(free, volumes, strict=True):
+        slopes = torch.autograd.functional.jacobian(lambda z: move(z[None])[0].ravel(), point)
+        chart = slopes.reshape(value.numel(), size)
+        chart = chart[_independent(name, value, held)]
+        exact = torch.linalg.slogdet(chart).logabsdet if size else torch.zeros(())
+        assert float(volume) == pytest.approx(float(exact), abs=1e-9)
+
+
+def _independent(name: str, value: Tensor, held: Tensor) -> Tensor:
+    """Entries by which volume is measured: free ones, all but the last of a probability vector."""
+    free = ~held
+    if name == "matrices":
+        free = free & torch.ones(2, 2).tril().bool()
+    if name in ("simplex", "moves"):
+        for row in free:
+            row[row.nonzero()[-1:, 0]] = False
+    elif name in ("tables", "joint"):
+        free = free.clone()
+        free.view(-1)[free.view(-1).nonzero()[-1, 0]] = False
+    return free.ravel()
 
 
 def test_a_slope_of_nought_is_a_mixture_without_the_covariate() -> None:

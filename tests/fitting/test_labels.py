@@ -25,6 +25,7 @@ from inference.estimator import ZooEstimator
 from inference.fitting.labels import known_of, log_table
 from inference.fitting.problem import problem_of
 from inference.programs.labelled import NEVER
+from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -384,6 +385,33 @@ def test_wrong_labels_are_named(labels: Any, words: str) -> None:
         fit(Mixture(2), answers()[0], labels=labels)
 
 
+def test_labels_of_rows_in_blocks_give_the_same_fit() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.choice(2, 500, p=[0.6, 0.4])
+    x = rng.normal(size=(500, 2)) + 1.2 * z[:, None]
+    told = np.where(np.arange(500) % 10 == 0, z, -1)
+    model = Mixture(2, Normal(), 2)
+    whole = fit(model, x, EM(), labels=told, label_error=0.1, num_restarts=2)
+    blocks = RowBlocks.of(x, 64)
+    parts = fit(model, blocks, EM(), labels=told, label_error=0.1, num_restarts=2)
+    assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+    assert repr(parts).splitlines()[3:6] == repr(whole).splitlines()[3:6]
+    torch.testing.assert_close(parts.params["predictors"], whole.params["predictors"])
+    errors = [standard_errors(one, rows) for one, rows in ((whole, x), (parts, blocks))]
+    torch.testing.assert_close(errors[0].covariance, errors[1].covariance, rtol=1e-4, atol=1e-9)
+    weights = rng.integers(1, 4, 500).astype(float)
+    whole = fit(model, x, EM(), labels=told, weights=weights, init=whole)
+    parts = fit(model, blocks, EM(), labels=told, weights=weights, init=whole)
+    assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+    q_matrix = np.array([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1]])
+    bits = rng.integers(0, 2, (500, 2))
+    y = (rng.random((500, 5)) < np.where((bits[:, None] >= q_matrix).all(-1), 0.8, 0.25)) * 1.0
+    attributes = LatentAttributeModel(q_matrix, items="dina", penalty=None)
+    told = np.where((np.arange(500) % 10 == 0)[:, None], bits, -1)
+    whole, parts = (fit(attributes, rows, EM(), labels=told) for rows in (y, RowBlocks.of(y, 64)))
+    assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+
+
 def test_wrong_settings_and_engines_are_named() -> None:
     x, z = answers()
     for error in (1.0, -0.1, True, "guess"):
@@ -391,8 +419,13 @@ def test_wrong_settings_and_engines_are_named() -> None:
             fit(Mixture(2), x, labels=z, label_error=error)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="say how sure they are"):
         fit(Mixture(2), x, labels=np.eye(2)[z], label_error=0.1)
-    with pytest.raises(ValueError, match="rows in memory were expected, got RowBlocks"):
-        fit(Mixture(2, Bernoulli(), 4), RowBlocks.of(x), labels=z)
+    blocks = RowBlocks.of(x)
+    with pytest.raises(
+        ValueError, match="label_error: rows in memory were expected for 'estimate'"
+    ):
+        fit(Mixture(2, Bernoulli(), 4), blocks, labels=z, label_error="estimate")
+    with pytest.raises(ValueError, match="rows in memory were expected, got RowBlocks, of which"):
+        fit(program, RowBlocks.of(torch.tensor(x)), labels=z)
     encoder, bits = DeepDiscreteEncoder(4, (2,)), np.zeros((150, 2))
     with pytest.raises(ValueError, match=r"labels: EM\(\), NUTS\(\).*SAEM"):
         fit(encoder, x, SAEM(), labels=bits)

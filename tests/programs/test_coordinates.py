@@ -4,6 +4,9 @@ approximation in them, and their names.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -12,12 +15,13 @@ from scipy import stats
 from scipy.stats import binomtest
 from torch.distributions import biject_to, constraints
 
-from inference import Laplace, fit
+from inference import EM, Laplace, fit
+from inference.bootstrap import bootstrap
 from inference.programs.coordinates import Coordinates, entry_names
 from inference.programs.curvature import minus_hessian
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
-from ppl_models import Mixture, MultivariateNormal, OptionsHMM
+from ppl_models import Mixture, MultivariateNormal, Normal, OptionsHMM
 from ppl_models.datasets import simulate_options
 from ppl_models.parts.precisions import LogCholesky, LowerCholesky, PositiveDefinite, Precision
 
@@ -297,3 +301,59 @@ def pyro_classes(weights):
             pyro.sample("x", value, obs=torch.tensor(lows)[data.long()])
 
     return model
+
+
+def two_turned_groups(num_rows: int) -> np.ndarray:
+    """Rows of two normal groups of one shape, in volumes and orientations of their own."""
+    rng = np.random.default_rng(0)
+    turn = np.array([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]])
+    first = rng.normal(size=(num_rows, 2)) * [1, 0.4] @ turn.T
+    second = rng.normal(size=(num_rows, 2)) * [2.0, 0.8] + [4, 1]
+    return np.where(rng.random((num_rows, 1)) < 0.4, first, second)
+
+
+@pytest.mark.parametrize("letters", ["EEE", "VEV", "EVE", "VVE", "EEV", "EVV", "VEE"])
+def test_one_component_of_any_family_has_the_errors_of_a_full_covariance(letters: str) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 0.8]]
+    full = standard_errors(fit(Mixture(1, MultivariateNormal()), x), x).standard_errors
+    model = Mixture(1, MultivariateNormal(covariance=letters))
+    own = standard_errors(fit(model, x, EM(tolerance=1e-13)), x)
+    assert own.names[-1] == "precisions.orientation[2]"
+    for site, errors in full.items():
+        torch.testing.assert_close(own.standard_errors[site], errors, rtol=1e-6, atol=1e-8)
+
+
+def test_diagonal_families_have_the_errors_of_independent_items() -> None:
+    x, tight = two_turned_groups(400), EM(tolerance=1e-13)
+    for letters, ties in (("VVI", None), ("EEI", {"dispersion": 0})):
+        items = standard_errors(fit(Mixture(2, Normal()), x, tight, tied=ties), x)
+        family = Mixture(2, MultivariateNormal(covariance=letters))
+        own = standard_errors(fit(family, x, tight), x)
+        errors = items.standard_errors
+        torch.testing.assert_close(
+            own.standard_errors["means"], errors["predictors"], rtol=1e-4, atol=0
+        )
+        variances, spread = own.delta(
+            lambda params: params["precisions"].diagonal(dim1=-2, dim2=-1).reciprocal()
+        )
+        torch.testing.assert_close(spread, errors["dispersion"], rtol=1e-4, atol=0)
+        low, high = own.intervals()["precisions"]
+        off = ~torch.eye(2, dtype=torch.bool)
+        assert bool(low[:, off].isnan().all())
+        inside = 1 / variances
+        assert bool(((low[:, ~off] < inside) & (inside < high[:, ~off])).all())
+
+
+def test_errors_of_a_family_agree_with_a_bootstrap_and_with_draws() -> None:
+    x = two_turned_groups(800)
+    model = Mixture(2, MultivariateNormal(covariance="VEV"))
+    found = fit(model, x, EM(tolerance=1e-12))
+    errors = standard_errors(found, x)
+    assert len(errors.names) == found.num_parameters == 10
+    resampled = bootstrap(found, x, num_replicates=200, seed=1)
+    drawn = fit(model, x, Laplace(num_draws=2000), init=found)
+    for site, own in errors.standard_errors.items():
+        spread = resampled.draws[site].reshape(-1, *own.shape).std(0)
+        ratios = own / spread
+        assert bool(((ratios > 0.8) & (ratios < 1.25)).all())  # 200 replicates: 5 % each
+        torch.testing.assert_close(drawn.draws[site][0].std(0), own, rtol=0.12, atol=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, cast
@@ -156,6 +156,18 @@ class ComponentDistribution:
     def separates(self, sites: AbstractSet[str]) -> bool:
         """Tell whether an M-step finds each entry of these sites whatever all others are."""
         return not sites
+
+    def pools(self, ties: Mapping[str, Tensor]) -> bool:
+        """Tell whether :meth:`pooled` finds the statistics of these ties."""
+        return not ties
+
+    def pooled(self, statistics: Any, ties: Mapping[str, Tensor]) -> Any:
+        """Statistics whose M-step finds the best value in common of tied entries.
+
+        Args:
+            statistics: (R, K, ...); ties: by site, the place of the first entry equal to each.
+        """
+        return statistics
 
     def statistic(self, data: Tensor) -> tuple[Tensor, Tensor | None]:
         """Columns that means are taken of, and the mask of entries (None if all are there)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -179,6 +179,16 @@ class ItemRows(LinearRows):
         return ItemStatistics(item_counts, about, squares, self.centre)
 
 
+def _mean_of_tied(values: Tensor, source: Tensor) -> Tensor:
+    """Values (..., K, P) with the entries of each tie (K, P) at their mean."""
+    places = source.to(values.device).ravel()
+    flat = values.flatten(-2)
+    sums = torch.zeros_like(flat).index_add(-1, places, flat)
+    counts = torch.bincount(places, minlength=len(places)).clamp(min=1)
+    means: Tensor = (sums / counts)[..., places].unflatten(-1, source.shape)
+    return means
+
+
 class ItemDistribution(ComponentDistribution):
     """Component distributions of items of any response family.
 
@@ -217,6 +227,41 @@ class ItemDistribution(ComponentDistribution):
         links = any(isinstance(part, Ordinal) for part, _, _ in self._entries)
         about = bool(self.family.num_dispersed(self.about.num_items)) or links
         return sites <= {"probabilities", "dispersion", *(() if about else ("predictors",))}
+
+    def pools(self, ties: Mapping[str, Tensor]) -> bool:
+        """Entries of one column, in components; sizes are found from the rows."""
+        of_columns = all(
+            torch.equal(own % own.shape[-1], torch.arange(own.shape[-1]).expand_as(own))
+            for own in ties.values()
+        )
+        return of_columns and not self._sized
+
+    def pooled(self, statistics: ItemStatistics, ties: Mapping[str, Tensor]) -> ItemStatistics:
+        r"""Means over tied components of numbers, sums, and squares about the components' means.
+
+        Every term of the bound is linear in them, so that the sum over components that are equal
+        has its maximum where each has with the mean; the prior of each counts, as it does there.
+        Of variances it is :math:`\sum_k n_k v_k / \sum_k n_k`.
+        """
+        counts, sums, squares = statistics.item_counts, statistics.sums, statistics.squares
+        tabled = self._tabled.to(counts.device)
+        for site, columns in (("probabilities", tabled), ("predictors", ~tabled)):
+            if site in ties:
+                counts, sums = counts.clone(), sums.clone()
+                for part in (counts, sums):
+                    part[..., columns] = _mean_of_tied(part[..., columns], ties[site])
+        if "dispersion" in ties and squares is not None:
+            places = torch.cat(
+                [torch.arange(counts.shape[-1])[columns] for _, columns in self._dispersed]
+            )
+            own, number = sums[..., places], counts[..., places].clamp(min=EMPTY)
+            about = squares[..., places] - own.square() / number
+            share = _mean_of_tied(about, ties["dispersion"]) / _mean_of_tied(
+                number, ties["dispersion"]
+            )
+            squares = squares.clone()
+            squares[..., places] = number * share + own.square() / number
+        return replace(statistics, item_counts=counts, sums=sums, squares=squares)
 
     def predictor(self, params: Params) -> Tensor:
         """Predictors of all items, (..., K, P), log-probabilities of tables among them."""

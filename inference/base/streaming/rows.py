@@ -53,6 +53,7 @@ class CheckedRows:
         only: the block, where this process has no more than one, which is then read once.
         weights: how often each of all rows counts, (N,), in the precision of the rows; None for
             once.
+        labels: by latent site, log p(label | value) of all rows, (N, ..., V); None for none.
         sampled: numbers of the rows of the sample.
     """
 
@@ -66,6 +67,7 @@ class CheckedRows:
     known: dict[str, str] = field(default_factory=dict)
     only: list[Any] = field(default_factory=list)
     weights: Tensor | None = None
+    labels: dict[str, Tensor] | None = None
     sampled: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property

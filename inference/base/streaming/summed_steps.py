@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -44,15 +44,20 @@ class SummedSteps(Steps[S]):
         Every row brings its share of the log-prior, so that all processes have the same bits of it.
         """
 
-        def of_rows(data: Tensor, weights: Tensor | None) -> dict[str, Any]:
-            statistics, log_likelihood, log_prior = self.steps.on(data, weights).e_step(params)
+        def of_rows(place: slice, data: Tensor) -> dict[str, Any]:
+            own = slice(self.rows.first_row + place.start, self.rows.first_row + place.stop)
+            weights = None if self.rows.weights is None else self.rows.weights[own]
+            steps: Any = self.steps.on(data, weights)
+            for table in (self.rows.labels or {}).values():  # of one latent
+                steps = replace(steps, labels=table[own].to(data))
+            statistics, log_likelihood, log_prior = steps.e_step(params)
             return {
                 "statistics": statistics,
                 "likelihood": log_likelihood.double(),
                 "prior": log_prior.double() * (len(data) / self.rows.num_rows),
             }
 
-        sums = self.rows.summed(of_rows)
+        sums = self.rows.summed_at(of_rows)
         return EStep(sums["statistics"], sums["likelihood"], sums["prior"])
 
     def m_step(self, statistics: S, params: Params) -> Params:
@@ -60,6 +65,9 @@ class SummedSteps(Steps[S]):
 
     def on(self, data: Any, weights: Tensor | None = None) -> Steps[S]:
         return self.steps.on(data, weights)
+
+    def pooled(self, statistics: S, ties: Mapping[str, Tensor]) -> S:
+        return self.steps.pooled(statistics, ties)
 
     def relax(self) -> SummedSteps[S] | None:
         easier = self.steps.relax()

@@ -30,6 +30,7 @@ from inference.structures.factorization.updates import (
     accelerated,
     polished,
 )
+from ppl_models.data.sparse import SparseTable
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
@@ -164,6 +165,32 @@ class Factorize:
         """Updates a restart at most."""
         return self.max_sweeps
 
+    def check_fixed(self, problem: Problem) -> None:
+        """Refuse known parameters but signatures of counts, in memory, known as wholes.
+
+        Raises:
+            ValueError: saying what was expected.
+        """
+        fixed, about = problem.fixed, problem.structure.about
+        counts = isinstance(about, FactorizationDescription) and about.counts
+        if fixed is None:
+            return
+        if not counts or problem.rows is not None or isinstance(problem.data, SparseTable):
+            raise ValueError(
+                "fixed: a factorization of counts in a dense table in memory was expected, whose"
+                " updates hold known signatures, or SVI() or NUTS() of another"
+            )
+        if fixed.ties or fixed.values.keys() != {"signatures"}:
+            raise ValueError(
+                "fixed: Factorize() holds known 'signatures' and nothing else, got"
+                f" {sorted(fixed.values)}"
+            )
+        known = ~fixed.values["signatures"].isnan()
+        if about.dispersed and bool((known.any(-1) != known.all(-1)).any()):
+            raise ValueError(
+                "fixed: 'signatures' of counts with a dispersion are known as wholes or not at all"
+            )
+
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
@@ -174,7 +201,7 @@ class Factorize:
                 "Factorize: a matrix factorization was expected, got"
                 f" {type(problem.model).__name__}"
             )
-        problem = in_cells(problem)
+        problem = in_cells(problem) if problem.fixed is None else problem
         processes = Processes() if problem.rows is None else problem.rows.processes
         start = processes.params_of_first(start)
         if checkpoint is not None:
@@ -184,6 +211,9 @@ class Factorize:
             else:
                 store = SharedCourse(checkpoint, known, processes)
         updates = replace(updates_of(problem.data, about, start), rows=problem.rows)
+        if problem.fixed is not None:
+            updates = replace(updates, fixed=problem.fixed)
+            start = updates.with_known(start)
         if about.counts or about.nonnegative:
             course = store.load(Course) if store is not None else None
             if course is None:
@@ -233,7 +263,7 @@ class Factorize:
             history * math_nan(history),
             converged,
             sweeps,
-            is_named=problem.rows is not None,
+            is_named=problem.rows is not None or problem.is_named,
         )
 
     def iterate(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inference.base.steps import RunningSum
 from inference.base.streaming.rows import CheckedRows
+from inference.programs.fixed import Fixed
 from inference.programs.program import Params
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.responses import Poisson, filled
@@ -29,9 +30,11 @@ class Alternating:
 
     Args:
         rows: all rows, where they come in blocks; None where they are in memory.
+        fixed: known signatures; None where all are free.
     """
 
     rows: CheckedRows | None = field(default=None, kw_only=True)
+    fixed: Fixed | None = field(default=None, kw_only=True)
 
     @property
     def parts(self) -> Iterable[tuple[slice, Self]]:
@@ -105,8 +108,20 @@ class Alternating:
     def sweep(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Activities, then signatures, in one pass over the rows."""
         new, pulls = self.pulled(z, phi)
-        new, phi = self.moved(new, phi, pulls)
-        return new, self.of_first(phi)
+        moved, phi = self.moved(new, phi, pulls)
+        if self.fixed is not None:
+            whole = ~self.fixed.values["signatures"].isnan().any(-1).to(new.device)
+            phi = self.fixed.restored({"signatures": phi})["signatures"]
+            moved = torch.where(whole, new, moved)  # their scale is their own
+        return moved, self.of_first(phi)
+
+    def with_known(self, start: Params) -> Params:
+        """Start (R, ...) with known signatures, whose activities begin anew, alike and positive."""
+        assert self.fixed is not None  # as the caller has seen
+        known = self.fixed.restored(start)
+        z = start["activities"]
+        total = z.sum(-1, keepdim=True).clamp(min=1e-6) / z.shape[-1]
+        return known | {"activities": total.expand_as(z).clone()}
 
     def varying(self, z: Tensor, phi: Tensor) -> Tensor:
         """The objective up to a constant, (R,)."""

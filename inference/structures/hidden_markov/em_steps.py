@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -303,6 +304,11 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
                 "transitions": _stationary_step(counts, statistics.first, params["transitions"])
             }
         return new | {"transitions": _shares(counts, params["transitions"])}
+
+    def pooled(self, statistics: MoveCounts, ties: Mapping[str, Tensor]) -> MoveCounts:
+        """Counts with the statistics of tied entries of the emissions pooled."""
+        own = self.distribution.pooled(statistics.of_distribution, ties)
+        return replace(statistics, of_distribution=own)
 
     def first(self, share: Tensor, blank: Params) -> Params:
         """Starting parameters, (R, ...).

@@ -45,6 +45,7 @@ from inference.base.structure import (
     num_counted,
     num_density_items,
     numeric_items,
+    pools,
     separates,
     split_starts,
 )
@@ -620,3 +621,9 @@ def _(structure: HiddenMarkovStructure, problem: Problem, tables: Mapping[str, T
 def _(structure: HiddenMarkovStructure, problem: Problem, params: Params) -> Params:
     labels = (problem.labels or {}).get("states")
     return {"states": smoothed_states(structure.about, params, problem.data, labels)}
+
+
+@pools.register(HiddenMarkovStructure)
+def _(structure: HiddenMarkovStructure, ties: Mapping[str, Tensor]) -> bool:
+    of_items = ties.keys() <= {"predictors", "probabilities", "dispersion"}
+    return of_items and structure.distribution.pools(ties)

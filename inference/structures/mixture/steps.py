@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -228,6 +228,13 @@ class MixtureSteps(Steps[MixtureStatistics]):
             }
             | own
         )
+
+    def pooled(
+        self, statistics: MixtureStatistics, ties: Mapping[str, Tensor]
+    ) -> MixtureStatistics:
+        """Statistics of the components with those of tied entries pooled."""
+        own = self.distribution.pooled(statistics.of_distribution, ties)
+        return replace(statistics, of_distribution=own)
 
     def first(self, share: Tensor, blank: Params) -> Params:
         """Starting parameters, (R, ...), by the distribution's own start.

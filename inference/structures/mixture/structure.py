@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,7 @@ from inference.base.structure import (
     normal_scales,
     num_density_items,
     numeric_items,
+    pools,
     separates,
     set_steps,
     split_start,
@@ -608,3 +609,8 @@ def _(
 def _(structure: MixtureStructure, fixed: Fixed) -> bool:
     """Weights, variances, and chances or rates of items without a dispersion."""
     return structure.distribution.separates(fixed.values.keys() - {"weights"})
+
+
+@pools.register(MixtureStructure)
+def _(structure: MixtureStructure, ties: Mapping[str, Tensor]) -> bool:
+    return not {"weights", "coefficients"} & ties.keys() and structure.distribution.pools(ties)
