@@ -53,6 +53,7 @@ NONE = 1e-10  # of a function's largest share in a gradient, below which it has 
 MET = 1e-10  # of the geometric mean of two second derivatives, above which coordinates meet
 FAR = 2.0  # units around the middle in which gradients are taken
 REACH, MOST_STEPS, ARRIVED = 2.0, 40, 1e-6  # of Newton's method of one unknown
+LOST = 1e-6  # of sums without a mean taken off, which leave this much of their digits
 LEAST = 1e-15  # a probability without counts, which takes nothing from the others
 
 
@@ -129,8 +130,8 @@ class _Group:
         moments = self.reals * (self.reals + 3) // 2
         return (2 + len(POWERS)) * self.has_log + moments * (1 + self.has_log)
 
-    def maximum(self, sums: Tensor, values: Tensor) -> Tensor | None:
-        """Maximum from the sums (R, n, q) and values so far (R, n, c); None where there is none."""
+    def maximum(self, sums: Tensor, values: Tensor) -> Tensor:
+        """Maximum from the sums (R, n, q) and values so far (R, n, c); NaN where there is none."""
         whole = sums
         if len(self.chosen) < self.num_functions:
             whole = sums.new_zeros(*sums.shape[:2], self.num_functions)
@@ -144,21 +145,17 @@ class _Group:
         if log is None:
             return _solved(*apart)
         along = _quadratic(whole[..., start + size :], reals) if reals else apart
-        found = _climbed(whole[..., :start], apart, along, self.power, log)
-        if found is None:
-            return None
-        x, log = found
+        x, log = _climbed(whole[..., :start], apart, along, self.power, log)
         return torch.cat([x, (log.exp() if self.is_log else log).unsqueeze(-1)], -1)
 
-    def _shares(self, counts: Tensor) -> Tensor | None:
+    def _shares(self, counts: Tensor) -> Tensor:
         total = counts.sum(-1, keepdim=True)
-        if not bool((counts >= -1e-12 * total.abs()).all() & (total > 0).all()):
-            return None  # no maximum inside, or none at all
-        shares = (counts / total).clamp(min=LEAST)
+        inside = (counts >= -1e-12 * total).all(-1, keepdim=True) & (total > 0)
+        shares = torch.where(inside, (counts / total).clamp(min=LEAST), torch.nan)
         if self.intervals is None:
             return shares / shares.sum(-1, keepdim=True)
-        inside = shares[..., :1].clamp(max=1 - torch.finfo(shares.dtype).eps)
-        return self.intervals[:, :1] + self.intervals[:, 1:] * inside
+        below = shares[..., :1].clamp(max=1 - torch.finfo(shares.dtype).eps)
+        return self.intervals[:, :1] + self.intervals[:, 1:] * below
 
 
 Quadratic = tuple[Tensor, Tensor]  # b (R, n, d) and A (R, n, d, d)
@@ -179,23 +176,18 @@ class ClosedForm:
     constant: Tensor
     shapes: dict[str, torch.Size]
 
-    def maximise(self, posteriors: Tensor, params: Params) -> Params | None:
-        """Maximiser at posteriors (R, m) and parameters (R, ...); None where there is none."""
+    def maximise(self, posteriors: Tensor, params: Params) -> tuple[Params, Tensor]:
+        """Maximiser at posteriors (R, m) and parameters (R, ...); of which restarts, (R,)."""
         count = len(posteriors)
         old = torch.cat([params[name].reshape(count, -1) for name in self.shapes], 1)
         new = old.clone()
         for group, sums in self._sums(posteriors):
-            found = group.maximum(sums, old[:, group.values])
-            if found is None:
-                return None
-            new[:, group.values] = found
-        if not bool(new.isfinite().all()):
-            return None
+            new[:, group.values] = group.maximum(sums, old[:, group.values])
         pieces = new.split([shape.numel() for shape in self.shapes.values()], 1)
         return {
             name: piece.reshape(count, *shape)
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
-        }
+        }, new.isfinite().all(1)
 
     def agrees(
         self, program: Program, few: SufficientRows | None, params: Params, seed: int
@@ -252,71 +244,79 @@ def _quadratic(sums: Tensor, size: int) -> Quadratic:
     return linear, matrix
 
 
-def _solved(linear: Tensor, matrix: Tensor) -> Tensor | None:
-    """Maximum of b'x + x'Ax/2, (R, n, d); None where there is none."""
+def _solved(linear: Tensor, matrix: Tensor) -> Tensor:
+    """Maximum of b'x + x'Ax/2, (R, n, d); NaN where there is none."""
     if linear.shape[-1] == 1:
         bend = matrix[..., 0]
-        return linear / -bend if bool((bend < 0).all()) else None
+        return torch.where(bend < 0, linear / -bend, torch.nan)
     factor, failed = torch.linalg.cholesky_ex(-matrix)
-    if bool(failed.any()):
-        return None
-    return torch.cholesky_solve(linear.unsqueeze(-1), factor).squeeze(-1)
+    x = torch.cholesky_solve(linear.unsqueeze(-1), factor).squeeze(-1)
+    return torch.where((failed == 0).unsqueeze(-1), x, torch.nan)
+
+
+def _times(matrix: Tensor, x: Tensor) -> Tensor:
+    if x.shape[-1] == 1:
+        return matrix[..., 0] * x
+    return (matrix @ x.unsqueeze(-1)).squeeze(-1)
 
 
 def _climbed(
     scale: Tensor, apart: Quadratic, along: Quadratic, power: int, log: Tensor
-) -> tuple[Tensor, Tensor] | None:
+) -> tuple[Tensor, Tensor]:
     """Maximum over x and the logarithm u, by Newton's method of u, x solved for.
 
     Args:
         scale: sums of the functions of u alone, (R, n, 6); apart, along: quadratics of x that
             count once and e^(power u) times; log: u so far, (R, n).
+
+    Returns:
+        Both, NaN where there is no maximum or sums cancel.
     """
     powers = torch.tensor(POWERS, dtype=log.dtype, device=log.device)
+    weights = torch.stack([torch.ones_like(powers), powers, powers.square()], 1)
+    level, bend = scale[..., 0], 2 * scale[..., 1]
     some = along[0].shape[-1] > 0
 
-    def profile(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """Value, two derivatives, and x."""
-        terms = scale[..., 2:] * (powers * u.unsqueeze(-1)).exp()
-        value = (scale[..., 0] + scale[..., 1] * u) * u + terms.sum(-1)
-        first = scale[..., 0] + 2 * scale[..., 1] * u + (terms * powers).sum(-1)
-        second = 2 * scale[..., 1] + (terms * powers.square()).sum(-1)
-        x = along[0]
-        if some:
-            times = (power * u).exp().unsqueeze(-1)
-            linear, matrix = apart[0] + times * along[0], apart[1] + times.unsqueeze(-1) * along[1]
-            solved = _solved(linear, matrix)
-            if solved is None:
-                return None
-            x = solved
-            bent = (along[1] @ x.unsqueeze(-1)).squeeze(-1)
-            level = power * times.squeeze(-1) * ((along[0] + bent / 2) * x).sum(-1)
-            cross = power * times * (along[0] + bent)
-            moved = _solved(cross, matrix)
-            assert moved is not None  # the same matrix
-            value = value + (linear * x).sum(-1) / 2
-            first, second = first + level, second + power * level + (cross * moved).sum(-1)
-        return value, first, second, x
+    def solved(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Vector and matrix of x at u, their solution, and e^(power u)."""
+        times = (power * u).exp().unsqueeze(-1)
+        linear, matrix = apart[0] + times * along[0], apart[1] + times.unsqueeze(-1) * along[1]
+        return linear, matrix, _solved(linear, matrix), times
 
-    here = profile(log)
-    if here is None:
-        return None
-    value, first, second, x = here
-    step = _newton(first, second)
+    def profile(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Value, and two derivatives."""
+        terms = scale[..., 2:] * (powers * u.unsqueeze(-1)).exp()
+        value, first, second = (terms @ weights).unbind(-1)
+        value = value + (level + bend / 2 * u) * u
+        first, second = first + level + bend * u, second + bend
+        if some:
+            linear, matrix, x, times = solved(u)
+            bent = _times(along[1], x)
+            cross = power * times * (along[0] + bent)
+            pulled = power * (times * (along[0] + bent / 2) * x).sum(-1)
+            value = value + (linear * x).sum(-1) / 2
+            first = first + pulled
+            second = second + power * pulled + (cross * _solved(cross, matrix)).sum(-1)
+        return value, first, second
+
+    value, first, second = profile(log)
+    straight = level + bend * log
+    ratio = -straight / (first - straight)  # of s_1 u + s e^(ku), the maximum is one step off
+    step = ratio.log() * (first - straight) / (second - bend)
+    step = torch.where(step.isfinite(), step, _newton(first, second))
     for _ in range(MOST_STEPS):
-        if bool((step.abs() <= ARRIVED).all()):  # the next one would be of the size of its square
+        if not bool((step.abs() > ARRIVED).any()):  # of the next one the size is that squared
             break
-        trial = profile(log + step)
-        if trial is None:
-            return None
-        better = trial[0] >= value - 1e-14 * value.abs()
+        trial, first, second = profile(log + step)
+        better = trial >= value - 1e-14 * value.abs()
         log = torch.where(better, log + step, log)
-        value = torch.where(better, trial[0], value)
-        x = torch.where(better.unsqueeze(-1), trial[3], x)
-        step = torch.where(better, _newton(trial[1], trial[2]), step / 4)
-    last = log + torch.where(step.abs() <= ARRIVED, step, torch.zeros_like(step))
-    there = profile(last) if some else None
-    return (x if there is None else there[3]), last
+        value = torch.where(better, trial, value)
+        step = torch.where(better, _newton(first, second), step / 4)
+    log = torch.where(step.abs() <= ARRIVED, log + step, torch.nan)
+    x = solved(log)[2] if some else along[0]
+    raw = (scale[..., 2:] * (powers * log.unsqueeze(-1)).exp()).abs().sum(-1)
+    log = torch.where(raw * LOST <= (level + bend * log).abs() + raw.clamp(max=1.0), log, torch.nan)
+    return x, log
 
 
 def _newton(first: Tensor, second: Tensor) -> Tensor:

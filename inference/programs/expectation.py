@@ -84,17 +84,28 @@ class Expectation:
             new = [self._maximise_marginal(part, num_steps) for part in parts]
             return {name: torch.cat([part[name] for part in new]) for name in params}
         self._look_for_few_rows(params)
+        closed: Params = {}
+        done = None
         if self._closed is not None:
             weights = self._statistics(posteriors.weights)
             count = len(next(iter(params.values())))
-            found = self._closed.maximise(flat_posteriors(self.program, weights, count), params)
-            if found is not None:
-                return found
+            flat = flat_posteriors(self.program, weights, count)
+            closed, done = self._closed.maximise(flat, params)
+            if bool(done.all()):
+                return closed
         new = [
             self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
             for r, part in enumerate(parts)
         ]
-        return {name: torch.cat([part[name] for part in new]) for name in params}
+        every = {name: torch.cat([part[name] for part in new]) for name in params}
+        return (
+            every
+            if done is None
+            else {
+                name: torch.where(done.reshape(-1, *[1] * (value.dim() - 1)), closed[name], value)
+                for name, value in every.items()
+            }
+        )
 
     # ---------------------------------------------------------------- restarts
 
