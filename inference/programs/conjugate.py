@@ -33,6 +33,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.distributions import biject_to, constraints
@@ -45,7 +47,9 @@ from inference.programs.sufficient_rows import SufficientRows, around, bound_and
 MOST_COORDINATES = 256
 MOST_POSTERIORS = 2**9  # entries of those of a program whose gradients are taken one by one
 MOST_REALS = 8  # of one block
-POWERS = (-2, -1, 1, 2)  # of a positive number
+Array = npt.NDArray[np.float64]
+POWERS = np.array([-2, -1, 1, 2])  # of a positive number
+MOMENTS = np.stack([POWERS**0, POWERS, POWERS**2], 1)
 SPARE = 4  # points that take no part in the least squares
 NEAR = 1e-8  # relative agreement of gradients, coordinate by coordinate
 AGREED = 1e-7  # that of all rows
@@ -53,6 +57,7 @@ NONE = 1e-10  # of a function's largest share in a gradient, below which it has 
 MET = 1e-10  # of the geometric mean of two second derivatives, above which coordinates meet
 FAR = 2.0  # units around the middle in which gradients are taken
 REACH, MOST_STEPS, ARRIVED = 2.0, 40, 1e-6  # of Newton's method of one unknown
+LEAST_EIGENVALUE = 1e-12  # of a matrix scaled to unit diagonal
 LOST = 1e-6  # of sums without a mean taken off, which leave this much of their digits
 LEAST = 1e-15  # a probability without counts, which takes nothing from the others
 
@@ -92,8 +97,8 @@ class _Group:
     is_log: bool
     power: int
     free: Tensor
-    values: Tensor
-    intervals: Tensor | None
+    values: npt.NDArray[np.int64]
+    intervals: Array | None
     chosen: tuple[int, ...] = ()
 
     def functions(self, free: Tensor) -> Tensor:
@@ -106,7 +111,7 @@ class _Group:
         if self.has_log:
             u = free[-1]
             parts += [u.unsqueeze(0), u.square().unsqueeze(0)]
-            parts += [(power * u).exp().unsqueeze(0) for power in POWERS]
+            parts += [(int(power) * u).exp().unsqueeze(0) for power in POWERS]
         if self.reals:
             row, column = torch.triu_indices(self.reals, self.reals)
             double = torch.where(row == column, 0.5, 1.0).to(free)
@@ -130,35 +135,36 @@ class _Group:
         moments = self.reals * (self.reals + 3) // 2
         return (2 + len(POWERS)) * self.has_log + moments * (1 + self.has_log)
 
-    def maximum(self, sums: Tensor, values: Tensor) -> Tensor:
+    def maximum(self, sums: Array, values: Array) -> Array:
         """Maximum from the sums (R, n, q) and values so far (R, n, c); NaN where there is none."""
         whole = sums
         if len(self.chosen) < self.num_functions:
-            whole = sums.new_zeros(*sums.shape[:2], self.num_functions)
+            whole = np.zeros((*sums.shape[:2], self.num_functions))
             whole[..., list(self.chosen)] = sums
         if self.kind == "shares":
             return self._shares(whole)
         size, reals = self.reals * (self.reals + 3) // 2, self.reals
         start = (2 + len(POWERS)) * self.has_log
         apart = _quadratic(whole[..., start : start + size], reals)
-        log = (values[..., -1].log() if self.is_log else values[..., -1]) if self.has_log else None
-        if log is None:
+        if not self.has_log:
             return _solved(*apart)
+        log = np.log(values[..., -1]) if self.is_log else values[..., -1]
         along = _quadratic(whole[..., start + size :], reals) if reals else apart
         x, log = _climbed(whole[..., :start], apart, along, self.power, log)
-        return torch.cat([x, (log.exp() if self.is_log else log).unsqueeze(-1)], -1)
+        return np.concatenate([x, (np.exp(log) if self.is_log else log)[..., None]], -1)
 
-    def _shares(self, counts: Tensor) -> Tensor:
-        total = counts.sum(-1, keepdim=True)
-        inside = (counts >= -1e-12 * total).all(-1, keepdim=True) & (total > 0)
-        shares = torch.where(inside, (counts / total).clamp(min=LEAST), torch.nan)
+    def _shares(self, counts: Array) -> Array:
+        total = counts.sum(-1, keepdims=True)
+        inside = (counts >= -1e-12 * total).all(-1, keepdims=True) & (total > 0)
+        shares: Array = np.where(inside, np.maximum(counts / total, LEAST), np.nan)
         if self.intervals is None:
-            return shares / shares.sum(-1, keepdim=True)
-        below = shares[..., :1].clamp(max=1 - torch.finfo(shares.dtype).eps)
-        return self.intervals[:, :1] + self.intervals[:, 1:] * below
+            return np.asarray(shares / shares.sum(-1, keepdims=True))
+        below = np.minimum(shares[..., :1], 1 - np.finfo(float).eps)
+        lower, width = np.split(self.intervals, 2, 1)
+        return np.asarray(lower + width * below)
 
 
-Quadratic = tuple[Tensor, Tensor]  # b (R, n, d) and A (R, n, d, d)
+Quadratic = tuple[Array, Array]  # b (R, n, d) and A (R, n, d, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,22 +178,24 @@ class ClosedForm:
     """
 
     groups: tuple[_Group, ...]
-    matrix: Tensor
-    constant: Tensor
+    matrix: Array
+    constant: Array
     shapes: dict[str, torch.Size]
 
     def maximise(self, posteriors: Tensor, params: Params) -> tuple[Params, Tensor]:
         """Maximiser at posteriors (R, m) and parameters (R, ...); of which restarts, (R,)."""
         count = len(posteriors)
-        old = torch.cat([params[name].reshape(count, -1) for name in self.shapes], 1)
-        new = old.clone()
-        for group, sums in self._sums(posteriors):
-            new[:, group.values] = group.maximum(sums, old[:, group.values])
-        pieces = new.split([shape.numel() for shape in self.shapes.values()], 1)
+        old = torch.cat([params[name].reshape(count, -1) for name in self.shapes], 1).cpu().numpy()
+        new = np.empty_like(old)
+        with np.errstate(all="ignore"):  # where there is no maximum
+            for group, sums in self._sums(posteriors.cpu().numpy()):
+                new[:, group.values] = group.maximum(sums, old[:, group.values])
+        found = torch.from_numpy(new).to(posteriors.device)
+        pieces = found.split([shape.numel() for shape in self.shapes.values()], 1)
         return {
             name: piece.reshape(count, *shape)
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
-        }, new.isfinite().all(1)
+        }, found.isfinite().all(1)
 
     def agrees(
         self, program: Program, few: SufficientRows | None, params: Params, seed: int
@@ -215,54 +223,56 @@ class ClosedForm:
     def gradient(self, posteriors: Tensor, free: Tensor) -> Tensor:
         """Gradient at points (S, P) under one set of posteriors (m,)."""
         out = torch.zeros_like(free)
-        for group, sums in self._sums(posteriors.unsqueeze(0)):
-            slope = (group.slopes(free) @ sums[0][:, None, :, None]).squeeze(-1)  # (n, S, c)
-            out[:, group.free] = slope.movedim(0, 1)
+        for group, sums in self._sums(posteriors.unsqueeze(0).cpu().numpy()):
+            weights = torch.from_numpy(sums[0]).to(free)[:, None, :, None]
+            out[:, group.free] = (group.slopes(free) @ weights).squeeze(-1).movedim(0, 1)
         return out
 
-    def _sums(self, posteriors: Tensor) -> Iterator[tuple[_Group, Tensor]]:
+    def _sums(self, posteriors: Array) -> Iterator[tuple[_Group, Array]]:
         """Groups with their sums (R, n, q)."""
-        sums, begin = posteriors @ self.matrix.mT + self.constant, 0
+        sums, begin = posteriors @ self.matrix.T + self.constant, 0
         for group in self.groups:
             size = len(group.free), len(group.chosen)
-            yield group, sums[:, begin : begin + math.prod(size)].unflatten(1, size)
+            yield group, sums[:, begin : begin + math.prod(size)].reshape(-1, *size)
             begin += math.prod(size)
 
 
 # ---------------------------------------------------------------- maxima
 
 
-def _quadratic(sums: Tensor, size: int) -> Quadratic:
+def _quadratic(sums: Array, size: int) -> Quadratic:
     """Vector b and symmetric matrix A from the sums of their functions."""
     linear, rest = sums[..., :size], sums[..., size:]
     if size < 2:
-        return linear, rest.unsqueeze(-1)
-    row, column = torch.triu_indices(size, size, device=sums.device)
-    matrix = sums.new_zeros(*sums.shape[:-1], size, size)
-    matrix[..., row, column] = rest
-    matrix[..., column, row] = rest
+        return linear, rest[..., None]
+    row, column = np.triu_indices(size)
+    matrix = np.zeros((*sums.shape[:-1], size, size))
+    matrix[..., row, column] = matrix[..., column, row] = rest
     return linear, matrix
 
 
-def _solved(linear: Tensor, matrix: Tensor) -> Tensor:
+def _solved(linear: Array, matrix: Array) -> Array:
     """Maximum of b'x + x'Ax/2, (R, n, d); NaN where there is none."""
     if linear.shape[-1] == 1:
         bend = matrix[..., 0]
-        return torch.where(bend < 0, linear / -bend, torch.nan)
-    factor, failed = torch.linalg.cholesky_ex(-matrix)
-    x = torch.cholesky_solve(linear.unsqueeze(-1), factor).squeeze(-1)
-    return torch.where((failed == 0).unsqueeze(-1), x, torch.nan)
+        return np.where(bend < 0, linear / -bend, np.nan)
+    size = np.sqrt(np.abs(np.diagonal(matrix, axis1=-2, axis2=-1)))
+    scaled = matrix / (size[..., None] * size[..., None, :])
+    good = np.isfinite(scaled).all((-2, -1))
+    scaled = np.where(good[..., None, None], scaled, -np.eye(scaled.shape[-1]))
+    good &= np.linalg.eigvalsh(scaled)[..., -1] < -LEAST_EIGENVALUE
+    scaled = np.where(good[..., None, None], scaled, -np.eye(scaled.shape[-1]))
+    x = np.linalg.solve(scaled, -(linear / size)[..., None])[..., 0] / size
+    return np.where(good[..., None], x, np.nan)
 
 
-def _times(matrix: Tensor, x: Tensor) -> Tensor:
-    if x.shape[-1] == 1:
-        return matrix[..., 0] * x
-    return (matrix @ x.unsqueeze(-1)).squeeze(-1)
+def _times(matrix: Array, x: Array) -> Array:
+    return matrix[..., 0] * x if x.shape[-1] == 1 else (matrix @ x[..., None])[..., 0]
 
 
 def _climbed(
-    scale: Tensor, apart: Quadratic, along: Quadratic, power: int, log: Tensor
-) -> tuple[Tensor, Tensor]:
+    scale: Array, apart: Quadratic, along: Quadratic, power: int, log: Array
+) -> tuple[Array, Array]:
     """Maximum over x and the logarithm u, by Newton's method of u, x solved for.
 
     Args:
@@ -272,28 +282,25 @@ def _climbed(
     Returns:
         Both, NaN where there is no maximum or sums cancel.
     """
-    powers = torch.tensor(POWERS, dtype=log.dtype, device=log.device)
-    weights = torch.stack([torch.ones_like(powers), powers, powers.square()], 1)
-    level, bend = scale[..., 0], 2 * scale[..., 1]
-    some = along[0].shape[-1] > 0
+    level, bend, some = scale[..., 0], 2 * scale[..., 1], along[0].shape[-1] > 0
 
-    def solved(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def solved(u: Array) -> tuple[Array, Array, Array, Array]:
         """Vector and matrix of x at u, their solution, and e^(power u)."""
-        times = (power * u).exp().unsqueeze(-1)
-        linear, matrix = apart[0] + times * along[0], apart[1] + times.unsqueeze(-1) * along[1]
+        times = np.exp(power * u)[..., None]
+        linear, matrix = apart[0] + times * along[0], apart[1] + times[..., None] * along[1]
         return linear, matrix, _solved(linear, matrix), times
 
-    def profile(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def profile(u: Array) -> tuple[Array, Array, Array]:
         """Value, and two derivatives."""
-        terms = scale[..., 2:] * (powers * u.unsqueeze(-1)).exp()
-        value, first, second = (terms @ weights).unbind(-1)
-        value = value + (level + bend / 2 * u) * u
-        first, second = first + level + bend * u, second + bend
+        terms = scale[..., 2:] * np.exp(POWERS * u[..., None])
+        sums = terms @ MOMENTS
+        straight = bend * u
+        value = sums[..., 0] + (level + straight / 2) * u
+        first, second = sums[..., 1] + level + straight, sums[..., 2] + bend
         if some:
             linear, matrix, x, times = solved(u)
-            bent = _times(along[1], x)
-            cross = power * times * (along[0] + bent)
-            pulled = power * (times * (along[0] + bent / 2) * x).sum(-1)
+            cross = power * times * (along[0] + _times(along[1], x))
+            pulled = (cross * x + power * times * along[0] * x).sum(-1) / 2
             value = value + (linear * x).sum(-1) / 2
             first = first + pulled
             second = second + power * pulled + (cross * _solved(cross, matrix)).sum(-1)
@@ -302,27 +309,26 @@ def _climbed(
     value, first, second = profile(log)
     straight = level + bend * log
     ratio = -straight / (first - straight)  # of s_1 u + s e^(ku), the maximum is one step off
-    step = ratio.log() * (first - straight) / (second - bend)
-    step = torch.where(step.isfinite(), step, _newton(first, second))
+    step = np.log(ratio) * (first - straight) / (second - bend)
+    step = np.where(np.isfinite(step), step, _newton(first, second))
     for _ in range(MOST_STEPS):
-        if not bool((step.abs() > ARRIVED).any()):  # of the next one the size is that squared
+        if not (np.abs(step) > ARRIVED).any():  # of the next one the size is that squared
             break
         trial, first, second = profile(log + step)
-        better = trial >= value - 1e-14 * value.abs()
-        log = torch.where(better, log + step, log)
-        value = torch.where(better, trial, value)
-        step = torch.where(better, _newton(first, second), step / 4)
-    log = torch.where(step.abs() <= ARRIVED, log + step, torch.nan)
-    x = solved(log)[2] if some else along[0]
-    raw = (scale[..., 2:] * (powers * log.unsqueeze(-1)).exp()).abs().sum(-1)
-    log = torch.where(raw * LOST <= (level + bend * log).abs() + raw.clamp(max=1.0), log, torch.nan)
-    return x, log
+        better = trial >= value - 1e-14 * np.abs(value)
+        log = np.where(better, log + step, log)
+        value = np.where(better, trial, value)
+        step = np.where(better, _newton(first, second), step / 4)
+    log = np.where(np.abs(step) <= ARRIVED, log + step, np.nan)
+    raw = np.abs(scale[..., 2:] * np.exp(POWERS * log[..., None])).sum(-1)
+    kept = raw * LOST <= np.abs(level + bend * log) + np.minimum(raw, 1.0)
+    return solved(log)[2] if some else along[0], np.where(kept, log, np.nan)
 
 
-def _newton(first: Tensor, second: Tensor) -> Tensor:
+def _newton(first: Array, second: Array) -> Array:
     """Newton step upwards, no longer than a reach."""
-    step = torch.where(second < 0, -first / second, REACH * first.sign())
-    return step.clamp(-REACH, REACH)
+    step = np.where(second < 0, -first / second, REACH * np.sign(first))
+    return np.minimum(np.maximum(step, -REACH), REACH)
 
 
 # ---------------------------------------------------------------- recognition
@@ -388,7 +394,7 @@ def _found(program: Program) -> ClosedForm | None:
             return None
         chosen.append(fitted[0])
         rows.append(fitted[1].flatten(0, 1))
-    coefficients = torch.cat(rows)
+    coefficients = torch.cat(rows).detach().cpu().numpy()
     return ClosedForm(tuple(chosen), coefficients[:, :-1], coefficients[:, -1], shapes)
 
 
@@ -537,11 +543,7 @@ def _groups(blocks: list[list[_Unit]], device: torch.device) -> list[_Group]:
         ).append(block)
     out = []
     for (*names, is_interval, _), members in kinds.items():
-        intervals = torch.tensor(
-            [[block[0].lower, block[0].width] for block in members],
-            dtype=torch.float64,
-            device=device,
-        )
+        intervals = np.array([[block[0].lower, block[0].width] for block in members])
         free, values = (
             torch.tensor([sum((getattr(unit, name) for unit in block), ()) for block in members])
             for name in ("free", "values")
@@ -554,9 +556,9 @@ def _groups(blocks: list[list[_Unit]], device: torch.device) -> list[_Group]:
                 len(names) - has_log,
                 has_log,
                 is_log,
-                POWERS[0],
+                int(POWERS[0]),
                 free.to(device),
-                values.to(device),
+                values.numpy(),
                 intervals if is_interval else None,
             )
         )
@@ -568,7 +570,7 @@ def _alternatives(group: _Group) -> Iterator[_Group]:
     yield group
     if group.has_log and group.reals:
         for power in POWERS[1:]:
-            yield replace(group, power=power)
+            yield replace(group, power=int(power))
 
 
 def _fitted(group: _Group, points: Tensor, targets: Tensor) -> tuple[_Group, Tensor] | None:

@@ -315,6 +315,26 @@ def test_a_class_without_rows_is_left_to_newton() -> None:
     assert bool((after >= before).all())
 
 
+@pytest.mark.parametrize(("shift", "near"), [(0.0, 1e-6), (100.0, 1e-6), (1e5, 1e-3)])
+def test_means_far_from_zero_keep_their_digits(shift: float, near: float) -> None:
+    """The weighted variance of all rows, whether or not the sums of squares cancel."""
+
+    def one(data: Tensor) -> None:
+        place = pyro.sample("place", dist.Normal(0.0, 1e6))
+        spread = pyro.sample("spread", dist.LogNormal(0.0, 3.0))
+        with pyro.plate("rows", len(data)):
+            pyro.sample("z", dist.Bernoulli(0.5))
+            pyro.sample("y", dist.Normal(place, spread), obs=data)
+
+    data = drawn(SIZE) + shift
+    program = Program(one, data)
+    start = {"place": data.mean().reshape(1) + 1, "spread": torch.ones(1, dtype=F64)}
+    _, new, _ = ends(program, start)
+    torch.testing.assert_close(new["place"][0], data.mean(), rtol=0, atol=near)
+    expected = (data.var(correction=0) * SIZE / (SIZE + 1)).sqrt()  # the prior counts once
+    torch.testing.assert_close(new["spread"][0], expected, rtol=near, atol=0)
+
+
 @pytest.mark.parametrize("name", ["normal", "variances", "chain", "counts"])
 def test_fits_by_closed_forms_are_those_by_newton(
     name: str, monkeypatch: pytest.MonkeyPatch
