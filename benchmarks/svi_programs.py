@@ -60,10 +60,7 @@ def _both(case: Case, args: argparse.Namespace, most_steps: int | None) -> dict[
         return {"skipped": "continuous latents of the rows"}
     if not program.names("parameter"):
         return {"skipped": "no parameters"}
-    started = program.starts
-    start = started if len(started) == len(program.names("parameter")) else None
-    if start is None:
-        start = {name: value[0] for name, value in program.draw_prior(1, 0).items()} | started
+    start = {name: value[0] for name, value in program.draw_prior(1, 0).items()} | program.starts
     theirs = _pyro_svi(program, start)
     began = time.process_time()
     result = fit(
@@ -71,7 +68,7 @@ def _both(case: Case, args: argparse.Namespace, most_steps: int | None) -> dict[
         data,
         EM(max_iterations=args.max_iterations),
         num_restarts=1,
-        init=None if started else start,
+        init=start,
         kwargs=case.kwargs,
     )
     ours = time.process_time() - began
