@@ -153,6 +153,22 @@ def beside_others(file: Path) -> str:
     return f"\n## The table\n\n{head}" + "\n".join(rows) + "\n"
 
 
+def beside_svi(file: Path) -> str:
+    """The table of published programs: those whose SVI takes longest first, refusals and failures left out."""
+    if not file.exists():
+        return ""
+    lines = [line for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()) if "skipped" not in line]
+    lines.sort(key=lambda line: -line["ratio"])
+    capped, other = "{below:,.2f} below after {cap_s:g} s", "settled {below:,.2f} below"
+    rows = [
+        f"| `{line['program']}` | {line['parameters']} | {line['ours_s']:g} | {line['svi_s']:g} | {line['ratio']:g} | {line['steps']:,} "
+        f"| {'the same' if line['reached'] else (capped if line['capped'] else other).format(**line)} |"
+        for line in lines
+    ]
+    head = "| Program | Parameters | EM, s | SVI, s | Ratio | Steps of SVI | SVI's end |\n|---|---|---|---|---|---|---|\n"
+    return f"\n{head}" + "\n".join(rows) + "\n"
+
+
 def shown(page: Path) -> str:
     """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
@@ -206,6 +222,7 @@ def pages() -> dict[str, str]:
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
     out["papers.md"] += papers_page().page()
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
+    out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["api/index.md"] = reference_page()
     return out

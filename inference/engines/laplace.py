@@ -115,9 +115,9 @@ class Laplace:
             held += coordinates.at_zero(functools.partial(_log_posterior, program))
         if held:
             warnings.warn(
-                f"Laplace: entries on the bound of their interval are held there: {listed(held)};"
-                " the draws of all others are given these, and too narrow where they may be off"
-                " it, which NUTS() draws too",
+                f"Laplace: the optimum of {listed(held)} is on the bound of its interval and is"
+                " held there: the draws of all others are conditional on that, and too narrow"
+                " where it may be off the bound; NUTS() draws it too",
                 ConvergenceWarning,
                 stacklevel=2,
             )

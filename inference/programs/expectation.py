@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from inference.programs.chains import ChainFactors
+from inference.programs.conjugate import ClosedForm, closed_form, flat_posteriors
 from inference.programs.curvature import Colouring, Derivatives, Gradient, climb
 from inference.programs.elimination import FactorPosteriors, posteriors_of
 from inference.programs.global_state import quiet
@@ -55,6 +56,7 @@ class Expectation:
         self._replays: dict[tuple[str, int], Callable[[Tensor], tuple[Tensor, ...]]] = {}
         self._factors: dict[int, Shapes] = {}
         self._few: SufficientRows | None = None
+        self._closed: ClosedForm | None = None
         self._num_steps = 0  # M-steps so far
 
     def posteriors(self, params: Params) -> FactorPosteriors:
@@ -72,7 +74,7 @@ class Expectation:
         )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Maximise by Newton's method or L-BFGS; a restart that does not gain stays.
+        """Maximise in closed form, by Newton's method or L-BFGS; one that does not gain stays.
 
         Where continuous latents are integrated, the log-posterior itself, which is as dear as its
         bound and takes few steps where a variance near zero asks hundreds of EM.
@@ -82,11 +84,28 @@ class Expectation:
             new = [self._maximise_marginal(part, num_steps) for part in parts]
             return {name: torch.cat([part[name] for part in new]) for name in params}
         self._look_for_few_rows(params)
+        closed: Params = {}
+        done = None
+        if self._closed is not None:
+            weights = self._statistics(posteriors.weights)
+            count = len(next(iter(params.values())))
+            flat = flat_posteriors(self.program, weights, count)
+            closed, done = self._closed.maximise(flat, params)
+            if bool(done.all()):
+                return closed
         new = [
             self._maximise(self._weights(posteriors, r, len(parts)), part, num_steps)
             for r, part in enumerate(parts)
         ]
-        return {name: torch.cat([part[name] for part in new]) for name in params}
+        every = {name: torch.cat([part[name] for part in new]) for name in params}
+        return (
+            every
+            if done is None
+            else {
+                name: torch.where(done.reshape(-1, *[1] * (value.dim() - 1)), closed[name], value)
+                for name, value in every.items()
+            }
+        )
 
     # ---------------------------------------------------------------- restarts
 
@@ -105,16 +124,26 @@ class Expectation:
         )
 
     def _look_for_few_rows(self, params: Params) -> None:
-        """Find rows that stand for all, and compare them before some of the M-steps."""
+        """Find rows that stand for all and closed forms; compare before some of the M-steps."""
         count, self._num_steps = self._num_steps, self._num_steps + 1
         if count == 0:
             self._few = sufficient_rows(self.program)
-        if self._few is None or count not in AGAIN:
+            self._closed = closed_form(self._in_m_step)
+        if count not in AGAIN:
             return
         with quiet():
-            if not self._few.agrees(self.program, params, seed=2 + count):
+            if self._closed is not None and not self._closed.agrees(
+                self.program, self._few, params, seed=2 + count
+            ):
+                self._closed = None
+            if self._closed is not None or self._few is None:
+                return
+            if not self._few.saves or not self._few.agrees(self.program, params, seed=2 + count):
                 self._few = None
                 self._replays.clear()
+
+    def _statistics(self, weights: Params) -> Params:
+        return weights if self._few is None else self._few.statistics(weights)
 
     @property
     def _in_m_step(self) -> Program:
@@ -153,7 +182,7 @@ class Expectation:
     def _maximise(self, weights: Params, params: Params, num_steps: int) -> Params:
         free = {name: value.detach() for name, value in self.program.unconstrained(params).items()}
         count = len(next(iter(free.values())))
-        weights = weights if self._few is None else self._few.statistics(weights)
+        weights = self._statistics(weights)
         objective = _Objective(self._in_m_step, _shapes(free), _shapes(weights), count)
         start, fixed, colouring = objective.rows(free), _vector(weights), self._colouring
         first = self._replayed("M", count, objective.first, objective.point(start, fixed))
@@ -267,7 +296,7 @@ class Expectation:
                     )
                     for name, value in self.program.factor_posteriors(points).weights.items()
                 }
-                weights = weights if self._few is None else self._few.statistics(weights)
+                weights = self._statistics(weights)
                 objective = _Objective(self._in_m_step, _shapes(free), _shapes(weights), 2)
                 if objective.has_kink(_vector(weights)):
                     return None

@@ -7,13 +7,13 @@ once and kept. Where a program asks whether something is true, the answer is not
 used as long as the answers are the same.
 
 The list is shortened before it is used: what nobody reads goes, a view of a view is one view of the
-first tensor, what is computed twice is computed once, and tensors are given back after their last
-use.
+first tensor, what is computed twice is computed once, also where all rows have the same value, and
+tensors are given back after their last use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 TOLERANCE = 1e-9
 MOST_COURSES = 3  # of a function that goes different ways at different points, that are recorded
+LEAST_REPEATED, FEWER = 2**8, 4  # entries, and of them in a tensor that is repeated to so many
 aten = torch.ops.aten
+ALONG_DIMS = (aten.sum.dim_IntList, aten.max.dim, aten.amax.default)
+KEPT_DIMS = (*ALONG_DIMS, aten.clone.default)
 SAME_IN_TORCH = (  # operations that torch offers with the same arguments and half the way to them
     aten.add.Tensor,
     aten.sub.Tensor,
@@ -245,7 +248,8 @@ class _Recorder(TorchDispatchMode):
         """Lines needed for ``outputs``, each once, and the names these then have."""
         lines, words = self._each_once(self._needed(self.lines, outputs))
         outputs = [words.get(word, word) for word in outputs]
-        return self._needed(self._without_padding(lines), outputs), outputs
+        lines = self._needed(self._cheaper(lines, outputs), outputs)
+        return self._needed(list(self._narrowed(lines)), outputs), outputs
 
     @property
     def _overwritten(self) -> set[str]:
@@ -297,9 +301,84 @@ class _Recorder(TorchDispatchMode):
             out.append(line)
         return out, words
 
-    def _without_padding(self, lines: list[_Line]) -> list[_Line]:
-        """Replace the sum of a zero-padded slice by the sum of the slice."""
+    def _narrowed(self, lines: list[_Line]) -> Iterator[_Line]:
+        """Lines in which what is the same along a dim is computed once, and then repeated."""
+        twins: dict[str, str] = {}  # with size 1 in the dims along which a tensor only repeats
+        overwritten = self._overwritten
+
+        def narrow(value: Any) -> Any:
+            return (
+                _Name(twins[value.word])
+                if isinstance(value, _Name) and value.word in twins
+                else value
+            )
+
+        def tensor(value: Any) -> Any:
+            return self.values[value.word] if isinstance(value, _Name) else value
+
+        def add(line: _Line, result: Any) -> Iterator[_Line]:
+            """Line of narrow outputs, and those in their full size for whoever asks."""
+            words = tuple(f"{word}_" for word in line.outputs)
+            yield replace(line, outputs=words)
+            for word, name, value in zip(line.outputs, words, result, strict=True):
+                twins[word], self.values[name], self.owner[name] = name, value, name
+                if not isinstance(line.func, _View):
+                    size = list(self.values[word].shape)
+                    yield _Line(aten.expand_copy.default, (_Name(name), size), outputs=(word,))
+
+        for line in lines:
+            words = line.read | set(line.outputs)
+            outs = [self.values[word] for word in line.outputs if word in self.values]
+            if (
+                words & self.loose
+                or {self.owner.get(word) for word in words} & overwritten
+                or not outs
+                or len(outs) < len(line.outputs)
+                or any(out.numel() < LEAST_REPEATED for out in outs)
+            ):
+                yield line
+            elif isinstance(line.func, _View):
+                yield line
+                sizes = zip(line.func.size, line.func.stride, strict=True)
+                small = tuple(1 if stride == 0 else size for size, stride in sizes)
+                base = self.values[line.args[0].word]
+                if small != line.func.size:
+                    view = replace(line.func, size=small)
+                    narrowed = base.as_strided(small, view.stride, view.offset)
+                    yield from add(replace(line, func=view), [narrowed])
+                elif (moved := _permuted(line, base, twins, self.values)) is not None:
+                    narrowed = self.values[moved.args[0].word].as_strided(
+                        moved.func.size, moved.func.stride, moved.func.offset
+                    )
+                    yield from add(moved, [narrowed])
+            elif line.func in KEPT_DIMS or torch.Tag.pointwise in line.func.tags:
+                other = replace(
+                    line, args=tree_map(narrow, line.args), kwargs=tree_map(narrow, line.kwargs)
+                )
+                if not (other.read - line.read) or not all(out.is_contiguous() for out in outs):
+                    yield line
+                    continue
+                out = other.func(*tree_map(tensor, other.args), **tree_map(tensor, other.kwargs))
+                result = list(out) if line.several else [out]
+                if all(
+                    small.shape == out.shape and small.stride() == out.stride()
+                    for small, out in zip(result, outs, strict=True)
+                ):
+                    yield other
+                elif all(
+                    small.dim() == out.dim() and out.numel() >= FEWER * small.numel()
+                    for small, out in zip(result, outs, strict=True)
+                ) and _reduces_what_varies(line, other, self.values):
+                    yield from add(other, result)
+                else:
+                    yield line
+            else:
+                yield line
+
+    def _cheaper(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
+        """Replace sums of zero-padded slices by those of the slices; maxima come without places."""
         padded: dict[str, _Line] = {}
+        read = set(outputs).union(*(line.read for line in lines))
         overwritten = self._overwritten
         out = []
         for line in lines:
@@ -314,8 +393,45 @@ class _Recorder(TorchDispatchMode):
                 ndim = len(whole.args[1])
                 if whole.args[2] % ndim in {dim % ndim for dim in line.args[1] or range(ndim)}:
                     line = replace(line, args=(whole.args[0], *line.args[1:]))
+            if line.func is aten.max.dim and line.outputs[1] not in read:
+                x, dim, *keep = line.args
+                line = _Line(aten.amax.default, (x, [dim], *keep), outputs=line.outputs[:1])
             out.append(line)
         return out
+
+
+def _permuted(
+    line: _Line, base: Tensor, twins: Mapping[str, str], values: Mapping[str, Tensor]
+) -> _Line | None:
+    """Line with a view of a tensor's dims in another order, of its narrow twin."""
+    twin = twins.get(line.args[0].word)
+    if twin is None or line.func.offset != base.storage_offset() or not base.is_contiguous():
+        return None
+    small = values[twin]
+    dims = {
+        (size, stride): dim
+        for dim, (size, stride) in enumerate(zip(base.shape, base.stride(), strict=True))
+        if size > 1
+    }
+    wanted = [pair for pair in zip(line.func.size, line.func.stride, strict=True) if pair[0] > 1]
+    if sorted(wanted) != sorted(dims):
+        return None
+    sizes, strides = [], []
+    for pair in zip(line.func.size, line.func.stride, strict=True):
+        dim = dims[pair] if pair[0] > 1 else None
+        sizes.append(1 if dim is None else small.shape[dim])
+        strides.append(1 if dim is None else small.stride(dim))
+    view = _View(tuple(sizes), tuple(strides), int(small.storage_offset()))
+    return replace(line, func=view, args=(_Name(twin),))
+
+
+def _reduces_what_varies(line: _Line, other: _Line, values: Mapping[str, Tensor]) -> bool:
+    """Tell whether a reduction leaves out no dim along which its argument repeats."""
+    if line.func not in ALONG_DIMS:
+        return True
+    whole, small = values[line.args[0].word], values[other.args[0].word]
+    dims = line.args[1] if isinstance(line.args[1], list) else [line.args[1]]
+    return bool(dims) and all(whole.shape[dim] == small.shape[dim] for dim in dims)
 
 
 def _has_open_size(func: Any, args: tuple[Any, ...]) -> bool:

@@ -33,7 +33,8 @@ from inference.programs.program import Params, Program
 from inference.programs.restarts import at, inner_points
 from ppl_models.data.tables import first_tensor, map_tensors, row_data
 
-LEAST_ENTRIES = 2**16  # of the log-densities: with fewer the few rows cost more than they save
+LEAST_TRIED = 2**9  # entries of the log-densities
+MANY_ENTRIES = 2**16  # with fewer the few rows cost Newton's method more than they save
 MOST_RANK = 64  # of rows that stand for all
 SHARE = 8  # rows for each of them, at least
 NUM_POINTS = 24  # parameters at which rows are compared
@@ -53,10 +54,17 @@ class SufficientRows:
     Args:
         program: with these rows.
         statistics: makes of posteriors of the factors of all rows those of these.
+        entries: of the log-densities of all rows.
     """
 
     program: Program
     statistics: Callable[[Params], Params]
+    entries: int = 0
+
+    @property
+    def saves(self) -> bool:
+        """Tell whether Newton's method is faster on these rows."""
+        return self.entries >= MANY_ENTRIES
 
     def agrees(self, program: Program, params: Params, seed: int, width: float = 1.0) -> bool:
         """Tell whether the bound and its gradient are those of all rows, at two points.
@@ -66,10 +74,10 @@ class SufficientRows:
             seed: of the points; width: how far they are, in units of the unconstrained scale.
         """
         weights = program.factor_posteriors(at(params, 0)).weights
-        points = _around(program, params, 2, seed, width)
-        whole = [_bound_and_gradient(program, weights, at(points, k)) for k in (0, 1)]
+        points = around(program, params, 2, seed, width)
+        whole = [bound_and_gradient(program, weights, at(points, k)) for k in (0, 1)]
         weights = self.statistics(weights)
-        few = [_bound_and_gradient(self.program, weights, at(points, k)) for k in (0, 1)]
+        few = [bound_and_gradient(self.program, weights, at(points, k)) for k in (0, 1)]
         rise, slopes = (whole[1][0] - whole[0][0], torch.stack([slope for _, slope in whole]))
         wrong = (few[1][0] - few[0][0] - rise).abs()
         off = (torch.stack([slope for _, slope in few]) - slopes).abs().max()
@@ -90,20 +98,22 @@ def sufficient_rows(program: Program) -> SufficientRows | None:
         with quiet():
             with torch.no_grad():
                 inner = inner_points(program)
-                points = _around(program, inner, NUM_POINTS, seed=0)
+                points = around(program, inner, NUM_POINTS, seed=0)
                 factors = [program._factors(at(points, 0))]
                 entries = sum(term.numel() for term in factors[0].terms.values())
-                if entries < LEAST_ENTRIES or NUM_POINTS * entries > MOST_ENTRIES:
+                if entries < LEAST_TRIED or NUM_POINTS * entries > MOST_ENTRIES:
                     return None
                 factors += [program._factors(at(points, k)) for k in range(1, NUM_POINTS)]
                 find = _of_table if program.chain is None else _of_chain
                 found = find(program, factors)
-            return found if found is not None and found.agrees(program, inner, 1, FAR) else None
+            if found is None or not found.agrees(program, inner, 1, FAR):
+                return None
+            return replace(found, entries=entries)
     except Exception:  # noqa: BLE001 (whatever a program does with few rows that it does not expect)
         return None
 
 
-def _bound_and_gradient(program: Program, weights: Params, point: Params) -> tuple[Tensor, Tensor]:
+def bound_and_gradient(program: Program, weights: Params, point: Params) -> tuple[Tensor, Tensor]:
     """Expected complete-data log-posterior at a point, and its gradient, unconstrained."""
     free = {
         name: value.detach().clone().requires_grad_()
@@ -119,7 +129,7 @@ def _bound_and_gradient(program: Program, weights: Params, point: Params) -> tup
     return value.detach().sum(), torch.cat([slope.reshape(-1) for slope in gone])
 
 
-def _around(program: Program, params: Params, count: int, seed: int, width: float = 1.0) -> Params:
+def around(program: Program, params: Params, count: int, seed: int, width: float = 1.0) -> Params:
     """Parameters about as many units from those of the first restart, unconstrained."""
     generator = torch.Generator().manual_seed(seed)
     free = program.unconstrained({name: value[:1] for name, value in params.items()})

@@ -9,7 +9,8 @@ import torch
 from support.two_skills import GRAPH, encoder_truth
 
 from inference import EM, Laplace, fit
-from inference.programs.program import simulate
+from inference.engines.importance import log_posteriors
+from inference.programs.program import Program, simulate
 from ppl_models import DeepDiscreteEncoder
 
 pytestmark = pytest.mark.filterwarnings(
@@ -58,3 +59,21 @@ def test_optimum_is_the_best_of_many_starts_where_none_is_named():
         assert drawn.objective == pytest.approx(best, abs=1e-4)
     stuck = fit(heaps, rows, Laplace(20), seed=single.index(min(single)), num_restarts=1)
     assert stuck.objective == pytest.approx(min(single), abs=1e-4)
+
+
+def test_log_posteriors_draw_by_draw_are_those_of_the_program():
+    """Of a program that does not run at many points together."""
+
+    def one_at_a_time(rows):
+        weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2, dtype=torch.float64)))
+        spread = pyro.sample("spread", dist.LogNormal(0.0, 1.0))
+        with pyro.plate("rows", len(rows)):
+            z = pyro.sample("z", dist.Categorical(weights.reshape(2)))
+            pyro.sample("y", dist.Normal(2.0 * z, spread.reshape(())), obs=rows)
+
+    program = Program(one_at_a_time, torch.randn(50, dtype=torch.float64))
+    draws = program.draw_prior(40, 0)
+    assert not program.broadcasts()
+    every = [{name: value[k] for name, value in draws.items()} for k in range(40)]
+    expected = torch.stack([program.log_marginal(at) + program.log_prior(at) for at in every])
+    torch.testing.assert_close(log_posteriors(program, draws), expected, rtol=1e-12, atol=1e-9)

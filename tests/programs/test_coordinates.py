@@ -164,7 +164,7 @@ def test_a_spread_that_runs_to_zero_is_held_at_its_bound():
     assert float(errors["mean"]) == pytest.approx(120**-0.5, rel=1e-3)  # of 120 independent answers
     with pytest.raises(ValueError, match="on the bound of their interval: spread"):
         standard_errors(result, rows)
-    with pytest.warns(UserWarning, match="held there: spread"):
+    with pytest.warns(UserWarning, match="the optimum of spread is on the bound"):
         drawn = fit(effects, rows, Laplace(200))
     assert float(drawn.draws["mean"].std()) == pytest.approx(120**-0.5, rel=0.2)
 

@@ -158,3 +158,43 @@ def test_a_slice_in_zeros_that_is_added_to_is_summed_as_a_whole():
     replay = recorded(function, start)
     assert replay is not function
     torch.testing.assert_close(replay(start + 1), function(start + 1), rtol=1e-14, atol=0)
+
+
+class _Sizes(TorchDispatchMode):
+    """Largest argument of each operation of a kind."""
+
+    def __init__(self, func):
+        super().__init__()
+        self.func, self.sizes = func, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is self.func:
+            self.sizes.append(args[0].numel())
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_all_rows_share_is_computed_once():
+    """Also where dims are reordered, reduced, or the result is differentiated."""
+    rows, index = torch.randn(500, 2, dtype=F64), torch.arange(3).reshape(3, 1)
+
+    def function(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            scales = x.reshape(3, 2)[index].expand(3, 500, 2)  # one a class, the same in all rows
+            heavy = torch.lgamma(scales.exp() + 1)
+            value = (heavy * rows).sum(-1) + heavy.sum(-1) + heavy.max(0)[0].sum(-1)
+            turned = heavy.permute(1, 2, 0).clone().sum(-1)
+            total = value.sum() + (turned * rows).sum() + (heavy + rows).square().sum()
+            (gradient,) = torch.autograd.grad(total, x)
+        return value.detach(), gradient
+
+    start = torch.randn(6, dtype=F64)
+    replay = recorded(function, start)
+    assert replay is not function
+    for seed in range(4):
+        point = torch.randn(6, generator=torch.Generator().manual_seed(seed), dtype=F64)
+        for one, two in zip(function(point), replay(point), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    with _Sizes(torch.ops.aten.lgamma.default) as seen:
+        replay(start)
+    assert seen.sizes == [6]

@@ -24,7 +24,8 @@ SIZE = 600
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of these tests are large enough."""
-    monkeypatch.setattr(sufficient, "LEAST_ENTRIES", 1)
+    monkeypatch.setattr(sufficient, "LEAST_TRIED", 1)
+    monkeypatch.setattr(sufficient, "MANY_ENTRIES", 1)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -101,6 +102,7 @@ def test_an_m_step_on_few_rows_is_that_of_all(name: str, monkeypatch: pytest.Mon
         posteriors = halves.posteriors(params)
         return halves.maximise(posteriors, params, 100), posteriors.log_marginal
 
+    monkeypatch.setattr(expectation, "closed_form", lambda _: None)
     own, _ = ends()
     monkeypatch.setattr(expectation, "sufficient_rows", lambda _: None)
     all_rows, before = ends()
@@ -136,6 +138,7 @@ def test_a_program_that_reads_all_rows_at_once_keeps_them() -> None:
 def test_rows_that_no_longer_agree_are_left_for_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(expectation, "closed_form", lambda _: None)
     ready = Program(NORMAL, drawn(SIZE))
     params = inner_points(ready)
     halves = Expectation(ready)
