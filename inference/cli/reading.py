@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -349,6 +350,15 @@ def read_items(
     """
     text = call.response
     distribution = ROW_DISTRIBUTIONS.get(text)
+    if (covariance := getattr(call, "covariance", None)) is not None:
+        if text is not None and distribution is not ROW_DISTRIBUTIONS["multivariate-normal"]:
+            raise ValueError(
+                "--covariance is that of normal rows: --response multivariate-normal, or none, was"
+                f" expected beside it, got {text}"
+            )
+        text = "multivariate-normal"
+        distribution = partial(ROW_DISTRIBUTIONS[text], covariance=covariance)
+        distribution()  # a family that is none is refused before any row is read
     parts = [] if text is None or distribution or "=" in text else _parts_of(text)
     only_numbers = bool(distribution or parts) and all(name in RESPONSES for name, _ in parts)
     if seen is None and only_numbers:

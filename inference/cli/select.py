@@ -276,6 +276,8 @@ def select_mixture(call: Call) -> None:
 
     sizes = _sizes(call.k, "--components")
     _check_values(call)
+    if call.values is not None and call.covariance is not None:
+        raise ValueError("--values and --covariance both say how rows vary; give one of them")
     if call.values is not None:
         frame = read_frame(call, call.columns, can_choose=True)
         distribution = _distribution(call.values)

@@ -188,6 +188,10 @@ class Counting(ABC):
         """Tell whether rows miss some of their entries."""
         return bool(table.isnan().any())
 
+    def further(self, grid: Grid, fits: Fits, answer: HowMany) -> Sequence[Candidate]:
+        """Return candidates that the misfit of these fits calls for; none for most kinds."""
+        return ()
+
     def check(self, candidates: Sequence[Candidate]) -> None:  # noqa: B027
         """Refuse candidates that this kind cannot compare."""
 

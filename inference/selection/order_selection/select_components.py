@@ -60,7 +60,8 @@ def select_components(
             others; None for those that suit ``family``: Poisson counts, and negative binomial ones
             with a variance linear and quadratic in the mean; for mixtures and states of real rows
             normal, Student t and skew-normal components (those that take missing entries where
-            there are some), for counts Poisson and negative binomial ones.
+            there are some), for counts Poisson and negative binomial ones; for chains whose visits
+            are found not to last geometrically, negative binomial durations beside.
         num_restarts: random starts of each fit of the first distribution.
         method: settings of every fit: :class:`~inference.Factorize`, or :class:`~inference.EM` for
             mixtures.
@@ -135,6 +136,11 @@ def select_components(
             compared = Grid(candidates, sizes, data, table, *settings)
             fits = fit_candidates(compared, fits)
             answer = counting.answer(compared, fits)
+            if distributions is None and (more := counting.further(compared, fits, answer)):
+                candidates = [*candidates, *more]
+                compared = Grid(candidates, sizes, data, table, *settings)
+                fits = fit_candidates(compared, fits)
+                answer = counting.answer(compared, fits)
         if sizes is grids[-1] or answer.status != "grid too short":
             break
     return answer

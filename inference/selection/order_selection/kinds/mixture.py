@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from inference.engines.em import EM
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.result import Fit
 from inference.programs.program import Params
+from inference.selection.durations import durations_test
 from inference.selection.order_selection.counting import (
     CLEAR,
     FEW_ROWS,
@@ -43,6 +45,7 @@ from inference.selection.order_selection.counting import (
     Grid,
     Key,
     Place,
+    candidate_of,
     counting_of,
     finalists,
     lead_of,
@@ -53,16 +56,18 @@ from inference.selection.order_selection.counting import (
 )
 from inference.selection.order_selection.detectability import MISFIT, detectable_variance
 from inference.selection.order_selection.groups import entropy, groups_of, merged_by_entropy
-from inference.selection.order_selection.result import HowManyGroups, HowManyStates
+from inference.selection.order_selection.result import HowMany, HowManyGroups, HowManyStates
 from inference.structures.hidden_markov.structure import HiddenMarkovStructure
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.descriptions.components import MixtureComponents
 from ppl_models.descriptions.row_distributions import MultivariateNormal, MultivariateT, SkewNormal
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.categorical import Categorical
+from ppl_models.parts.durations import NegativeBinomialDurations
 from ppl_models.parts.responses import Bernoulli, NegativeBinomial, Normal, Poisson
 
 LENIENT_PRICE = 3.0  # of a parameter
+DURATIONS_LEVEL = 0.05  # of the tests that visits last geometrically, together
 MOST_MERGED = 3  # components beyond the number, that are merged
 UNORDERED = {"Bernoulli", "categorical"}  # distributions of answers that have no scale
 NAMES: dict[type, str] = {
@@ -225,6 +230,28 @@ class CountingStates(CountingGroups):
             name += f" with {structure.model.durations.title} durations"
         return name, 0, structure.about.emission.component
 
+    def further(self, grid: Grid, fits: Fits, answer: HowMany) -> Sequence[Candidate]:
+        """Return the chosen distribution with negative binomial durations, if visits ask for it.
+
+        They do if the answer is not sure, and the test of geometric durations
+        (:func:`~inference.selection.durations_test`) says so of its fit at some number of states up
+        to the chosen one, at 5 per cent over the tests made. Then states beyond the true number
+        make visits regular, so that fits of fewer states show it.
+        """
+        chosen = next(own for own in answer.rows if own["chosen"])
+        best = next(own for own in grid.candidates if own.name == chosen["distribution"])
+        has_durations = any(own.model.durations is not None for own in grid.candidates)
+        sizes = [k for k in grid.sizes if 1 < k <= chosen["num_components"]]
+        if answer.status == "confident" or has_durations or not sizes:
+            return ()
+        values = [durations_test(fits[best.name, k], grid.data).p_value for k in sizes]
+        if min(values) * len(sizes) > DURATIONS_LEVEL:
+            return ()
+        initial = "free" if best.model.initial == "stationary" else best.model.initial
+        settings = {"initial": initial, "stickiness": 0.0}
+        wider = replace(best.model, durations=NegativeBinomialDurations(), **settings)
+        return (candidate_of(wider),)
+
     def room(self, shape: tuple[int, ...]) -> int:
         """Return the largest number compared, whatever the sequences."""
         return LARGEST[-1]
@@ -260,6 +287,8 @@ def shares_of(fit: Fit, data: Any) -> Tensor:
 def _name(about: MixtureComponents) -> str:
     if type(about.component) is Normal and about.num_items > 1:
         return "normal with independent columns"
+    if type(about.component) is MultivariateNormal and about.component.covariance != "full":
+        return f"normal with {about.component.covariance} covariances"
     if isinstance(about.component, Blocks):
         *others, last = dict.fromkeys(
             NAMES.get(type(part), type(part).__name__)
