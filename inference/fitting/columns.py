@@ -383,7 +383,10 @@ def _part(whole: Variable, name: str, places: tuple[int, ...] | None) -> Variabl
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
-    """Replace entry numbers in a text, ``predictors[1, 0]``, by names, ``mean[1, age]``."""
+    """Replace entry numbers in a text, ``predictors[1, 0]``, by names, ``mean[1, age]``.
+
+    Sites alone, as in "12 entries of predictors, initial", get the names of their estimates.
+    """
 
     def named(found: re.Match[str]) -> str:
         site, places = found[1], [int(place) for place in found[2].split(",")]
@@ -402,4 +405,15 @@ def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
         labels = [str(known[place]) for known, place in zip(own.labels, places, strict=True)]
         return f"{own.name}[{', '.join(labels)}]"
 
-    return re.sub(r"(\w+)\[(\d+(?:, ?\d+)*)\]", named, text)
+    def renamed(found: re.Match[str]) -> str:
+        known = variables_of(fit, names)
+        sites = [
+            ", ".join(each.name for each in known[site] if each.is_increasing)
+            if site in known
+            else site
+            for site in found[1].split(", ")
+        ]
+        return f"entries of {', '.join(sites)}"
+
+    text = re.sub(r"(\w+)\[(\d+(?:, ?\d+)*)\]", named, text)
+    return re.sub(r"entries of (\w+(?:, \w+)*)", renamed, text)

@@ -69,7 +69,8 @@ def labels_in_words(fit: FitRecord) -> str:
     kind = "supervised" if all(bool(mask.all()) for mask in masks) else "semi-supervised"
     steps = f", {counted(places, 'label')}" if places != some else ""
     doubt = f", {fit.label_error:.2g} of labels taken to be wrong" if fit.label_error else ""
-    return f"{kind}: {some:,} of {counted(fit.num_rows, 'row')} labelled{steps}{doubt}"
+    unit = "sequence" if has_sequences(fit) else "row"
+    return f"{kind}: {some:,} of {counted(fit.num_rows, unit)} labelled{steps}{doubt}"
 
 
 def _size(fit: FitRecord) -> tuple[str, str]:

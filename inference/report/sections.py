@@ -17,7 +17,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.columns import Names, with_names
+from inference.fitting.columns import Names, variables_of, with_names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_distribution
@@ -172,6 +172,9 @@ class Local:
             changes = "" if self.rank is None else say("fit.changes_with_all", size=size)
             of = "them" if changes else size
             return f"{changes}These rows leave some of {of} open: {self.note}.{held}"
+        if self.note:
+            changes = say("fit.changes_with_all", size=size)
+            return f"{changes}{say('fit.not_shown', note=self.note)}{held}"
         return f"Near this estimate the rows determine all of {size}.{held}"
 
 
@@ -216,8 +219,9 @@ def shape_text(shape: Sequence[int]) -> str:
 def parameters(subject: Subject, meanings: Mapping[str, str]) -> Table:
     """The parameters of a fit: name, size, and what each means where that is known."""
     rows = [
-        [name, shape_text(value.shape), meanings.get(name, "")]
-        for name, value in subject.fit.params.items()
+        [each.name, shape_text([*map(len, each.labels)]), meanings.get(each.name, "")]
+        for variables in variables_of(subject.fit, subject.names).values()
+        for each in variables
     ]
     return Table(("parameter", "size", "meaning"), rows)
 
@@ -405,7 +409,8 @@ def tried(ask: Callable[[], T]) -> T | Refused:
     try:
         return ask()
     except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program
-        return Refused(str(reason).rstrip("."))  # without second derivatives
+        words = re.sub(r"^(\w+: )+", "", str(reason))  # without second derivatives
+        return Refused(words.rstrip("."))
 
 
 def without_rows(subject: Subject) -> Refused | None:
@@ -419,7 +424,10 @@ def without_rows(subject: Subject) -> Refused | None:
 def of_rows(subject: Subject, ask: Callable[[Fit, Any], T]) -> T | Refused:
     """Return the answer to a question about the fit and all of its rows."""
     without = without_rows(subject)
-    return tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+    found = tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+    if isinstance(found, Refused):
+        return Refused(with_names(subject.fit, found.reason, subject.names))
+    return found
 
 
 def told(

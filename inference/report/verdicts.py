@@ -135,7 +135,7 @@ def on_determination(subject: Subject) -> Finding:
         held = f" {num} on the end of {its} range {is_} held there."
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = "" if mark == "good" else say("fit.identifiability_step")
+        step = "" if mark == "good" else _settling(record)
         found = finding("fit.determination.all", mark=mark, words=words, step=step)
         return beside_rows(subject, found, theory)
     if "is_full_rank" not in record:
@@ -159,7 +159,15 @@ def on_determination(subject: Subject) -> Finding:
     if subject.data is not None and subject.estimates.is_flat:
         words = say("fit.directions_unsure", note=subject.estimates.note)
         return finding("fit.determination.flat", words=words)
-    return finding("fit.determination.local", held=held)
+    found = finding("fit.determination.local", held=held)
+    return _of_few_rows(subject, found, say("fit.large_sample"))
+
+
+def _settling(record: dict[str, Any]) -> str:
+    """Step that a verdict of theorems asks for, by what layers that fall short have below them."""
+    layers = enumerate(record.get("layers", ()))
+    short = [d for d, layer in layers if layer["verdict"] not in ("strict", "generic")]
+    return say(f"fit.{'latents_step' if any(short) else 'identifiability_step'}")
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
@@ -171,12 +179,8 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         theory: what it says where the rows leave the estimate open.
     """
     local, fit = subject.once(locally), subject.fit
-    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
-    if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
-        return Finding("care", finding.question, words, say("fit.more_rows"))
     if local is None:
-        return finding
+        return _of_few_rows(subject, finding, theory)
     if finding.mark == "bad" and (local.num_open or local.is_flat):
         words = with_names(fit, local.text(), subject.names)
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
@@ -192,6 +196,17 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         return finding
     near = f"{with_names(fit, local.text(), subject.names)} {say('fit.elsewhere')}"
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
+
+
+def _of_few_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
+    """Return a finding on the model, taken back where rows are fewer than the free numbers."""
+    fit = subject.fit
+    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
+    is_read = subject.data is not None and subject.estimates.source
+    if finding.mark != "good" or seen >= size or fit.draws is not None or is_read:
+        return finding
+    words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
+    return Finding("care", finding.question, words, say("fit.more_rows"))
 
 
 def _named(subject: Subject, entries: Iterable[str]) -> str:

@@ -211,7 +211,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         subject,
         {
             **{name: words for name, words in own.items() if name in subject.fit.params},
-            **meanings_of("component", structure),
+            **meanings_of("component"),
         },
     )
 
