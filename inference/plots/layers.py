@@ -184,7 +184,7 @@ def plot_latent_graph(
     corner: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 1.0)}
     ax.legend(frameon=False, fontsize=8, ncols=2, **corner)
     ax.set(xlim=(-0.16, 1.02), ylim=(-0.25 if counted else -0.55, len(layers) + 0.55))
-    ax.set_title(f"Latent graph (edges: {', '.join(shown)})")
+    ax.set_title(f"Latent graph (edges: {', '.join(shown)})", loc="left")
     ax.set_axis_off()
     return ax
 
