@@ -360,3 +360,6 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
     if local is not None:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))
+        size = subject.fit.num_parameters
+        if local.num_judged > size:
+            yield Note(say("fit.counted_too", size=size, rest=local.num_judged - size))

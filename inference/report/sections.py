@@ -410,6 +410,7 @@ def tried(ask: Callable[[], T]) -> T | Refused:
         return ask()
     except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program
         words = re.sub(r"^(\w+: )+", "", str(reason))  # without second derivatives
+        words = re.sub(r"^[a-z]+(_[a-z]+)+ (?=needs )", "it ", words)
         return Refused(words.rstrip("."))
 
 

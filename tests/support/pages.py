@@ -75,6 +75,7 @@ DENIALS = (
 SLIPS = {
     "a tuple or a list of the code": r"\('\w+',|\['\w+'",
     "the name of a function before what it says": r"(computed|decided|drawn): [a-z]+_[a-z_]+: ",
+    "the name of a function as a subject": r"(computed|decided|drawn): [a-z]+_[a-z_]+ needs",
     "a number that is no number": r"\bnan\b|\binf\b",
     "a number below all that is said": r"\de-\d{3}",
     "one of many": r"(?<![\d.,])1 (rows|items|latents|groups|components|attributes|columns) ",
@@ -234,6 +235,8 @@ def assert_agreement(found: Fit, data: Any, names: Any = None) -> None:
             assert ("of these, told by the data" in numbers) == (
                 local.rank is not None and local.rank < found.num_parameters
             )
+    if local is not None and local.num_judged > found.num_parameters:  # both numbers are told apart
+        assert f"the {found.num_parameters} free parameters of the model" in section
     if local is not None and found.bic_price is None:
         assert local.num_judged + local.num_held == found.num_parameters, local
         if is_open:
