@@ -46,7 +46,7 @@ YES = (
     "determine every parameter",
     "every free number has a standard error",
     "any small change of it changes",
-    "rows determine all of",
+    "rows determine all ",
     "every small change",
 )
 NO = (
@@ -227,7 +227,7 @@ def assert_agreement(found: Fit, data: Any) -> None:
                 else True
             )
         if local.num_held:
-            assert f"{local.num_held:,} number" in section
+            assert f"The other {local.num_held:,} of {found.num_parameters:,}" in section
 
     # whether it converged
     assert numbers["converged"][1] == ("yes" if found.converged else "no")
