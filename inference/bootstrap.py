@@ -160,7 +160,7 @@ def replicates(
     done = (None if store is None else store.load(_Done)) or _Done({}, 0)
     saved = done
     try:
-        while done.count < num_replicates:
+        while done.count < num_replicates and not (progress.stopped and done.count > 1):
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
             sets = torch.stack([simulated_table(problem, params, seed_b) for seed_b in seeds])
             with (
@@ -180,7 +180,8 @@ def replicates(
                 {name: refits.params[name][: len(seeds)] for name in params},
                 int((~refits.converged).sum()),
             )
-            progress.update(done.count, objective=float(refits.objective[-1]), active=len(seeds))
+            best = float(refits.objective[-1])
+            progress.update(done.count, best, active=len(seeds), engine="Bootstrap")
             if store is not None and (
                 done.count - saved.count >= store.every or done.count == num_replicates
             ):

@@ -10,18 +10,23 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, DensityMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from inference.base.diagnostics import as_array
-from inference.base.structure import Method
+from inference.base.structure import Capability, Method
+from inference.engines.online_em import OnlineEM
 from inference.fitting.columns import observed_sites
+from inference.fitting.continued import ContinuedFit
 from inference.fitting.fit import fit
 from inference.fitting.predict import one_latent, whole_numbers
+from inference.fitting.problem import takes_sparse
 from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
+from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer
@@ -37,6 +42,22 @@ def _has_classes(estimator: ZooEstimator) -> bool:
     if not hasattr(estimator, "fit_"):
         return True
     return bool(estimator.fit_.latents or estimator.fit_.decode_latents(estimator._first_row))
+
+
+def _takes_batches(estimator: ZooEstimator) -> bool:
+    """Test for a model whose M-step wants no more than sums over rows."""
+    model = _closed(estimator.model)
+    return model is not None and Capability.BLOCKS in structure_of(model).capabilities
+
+
+def _closed(model: Any) -> Any:
+    """Model of a small table where it is open, which says what its steps want; None if none is."""
+    if not getattr(model, "waits_for_data", False):
+        return model
+    try:
+        return model.for_data(np.eye(4)[:, :3])
+    except ValueError:
+        return None
 
 
 class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
@@ -69,7 +90,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             where there is one.
         semi_supervised: whether y holds labels, as above; False ignores it.
         label_error: chance that a label is wrong, or "estimate"; see :func:`inference.fit`.
-        fixed: known parameters; see :func:`inference.fit`.
+        fixed, on_iteration: known parameters, and a function that is called after every iteration;
+            see :func:`inference.fit`.
 
     Attributes:
         fit_: the :class:`inference.Fit`.
@@ -88,6 +110,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         semi_supervised: bool = False,
         label_error: float | str = 0.0,
         fixed: Any = None,
+        on_iteration: Any = None,
     ) -> None:
         self.model = model
         self.method = method
@@ -98,6 +121,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         self.semi_supervised = semi_supervised
         self.label_error = label_error
         self.fixed = fixed
+        self.on_iteration = on_iteration
 
     fit_: Fit
 
@@ -113,19 +137,57 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             ValueError: as :func:`inference.fit`.
         """
         table = as_frame(self._table(X, reset=True))
-        self.fit_ = fit(
-            self.model,
-            table,
-            self.method,
-            self.init,
-            self.num_restarts,
-            self._seed(),
-            weights=sample_weight,
-            labels=y if self.semi_supervised else None,
-            label_error=cast("Any", self.label_error if self.semi_supervised else 0.0),
-            fixed=self.fixed,
-        )
+        if hasattr(self, "_continued"):
+            del self._continued
+        try:
+            self.fit_ = fit(
+                self.model,
+                table,
+                self.method,
+                self.init,
+                self.num_restarts,
+                self._seed(),
+                weights=sample_weight,
+                labels=y if self.semi_supervised else None,
+                label_error=cast("Any", self.label_error if self.semi_supervised else 0.0),
+                fixed=self.fixed,
+                on_iteration=self.on_iteration,
+            )
+        except ValueError as error:
+            if self.n_features_in_ > 1:
+                raise
+            raise ValueError(f"{error}; X has 1 feature(s)") from error
         self._first_row = table[:1]
+        return self
+
+    @available_if(_takes_batches)
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ZooEstimator:
+        """Go on with a batch of rows by stepwise EM (:class:`inference.OnlineEM`).
+
+        The first batch is fitted as by ``fit`` and should be large enough to show all classes. What
+        came before a call of ``fit`` is forgotten. ``method=EM(start=OnlineEM(rate=...))`` sets the
+        rate at which batches are. ``fit_`` is that of all rows so far, its log-likelihood an
+        estimate from the last batch. Classes keep their numbers from batch to batch.
+
+        Args:
+            X: the rows; y: ignored; sample_weight: as ``fit`` has them.
+
+        Raises:
+            ValueError: as ``fit``; with ``semi_supervised`` or ``fixed``.
+        """
+        if self.semi_supervised or self.fixed is not None:
+            raise ValueError("partial_fit: semi_supervised=False and fixed=None were expected")
+        if issparse(X):
+            X = X.toarray()
+        if not hasattr(self, "_continued"):
+            self.fit(X, y, sample_weight)
+            table = as_frame(self._table(X))
+            self._continued = ContinuedFit.begin(self.fit_, table, sample_weight)
+            return self
+        table = as_frame(self._table(X))
+        online = getattr(self.method, "start", None) or OnlineEM()
+        self._continued = self._continued.renewed(table, sample_weight, online)
+        self.fit_ = self._continued.fit
         return self
 
     @available_if(_has_classes)
@@ -260,6 +322,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        model = _closed(self.model)
+        tags.input_tags.sparse = model is not None and takes_sparse(model, self.method)
         return tags
 
     def _seed(self) -> int:

@@ -6,8 +6,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
+from inference.base.streaming.processes import Processes
 from ppl_models.parts.validation import installed
 
 LINE_EVERY, BAR_EVERY = (
@@ -18,16 +22,55 @@ REMEMBERED = 200  # latest iterations from which the rest is foreseen
 LEAST_REMEMBERED = 5
 
 
+@dataclass(frozen=True)
+class Iteration:
+    """Iteration of an engine, as the function ``on_iteration`` of :func:`inference.fit` gets it.
+
+    Args:
+        engine: its class, such as "EM"; of an engine that begins with another one, that one first.
+        iteration: how many are done: of EM, steps; of OnlineEM, batches; of SVI, gradient steps; of
+            NUTS, transitions of the slowest chain, those of the warm-up first.
+        objective: of the best restart, by the engine's own measure: where it works in standard
+            units, off by a constant.
+        num_running: restarts (chains) that still run.
+        gap: how far the slowest of them is from convergence, which it reaches below 1; None where
+            the engine's rule is no such ratio.
+        batch: of a search over starts, whose iterations go on counting: 0, 1, ...; None elsewhere.
+    """
+
+    engine: str
+    iteration: int
+    objective: float
+    num_running: int
+    gap: float | None = None
+    batch: int | None = None
+
+
+OnIteration = Callable[[Iteration], bool | None]
+
+
 class Progress(Protocol):
     """Progress of an engine: its protocol.
+
+    An engine that finds ``stopped`` true ends after the iteration at hand, of which it does one at
+    least, with what it has by then.
 
     ``gap`` is how far the slowest restart is from stopping by the engine's own rule: its change
     over the change at which it stops, so that it stops below 1; None where a rule cannot be said
     so.
     """
 
+    @property
+    def stopped(self) -> bool: ...
+
     def update(
-        self, iteration: int, objective: float, active: int, gap: float | None = None
+        self,
+        iteration: int,
+        objective: float,
+        active: int,
+        gap: float | None = None,
+        engine: str = "",
+        batch: int | None = None,
     ) -> None: ...
 
     def __enter__(self) -> Progress: ...
@@ -38,8 +81,16 @@ class Progress(Protocol):
 class NoProgress:
     """Progress that reports nothing."""
 
+    stopped = False
+
     def update(
-        self, iteration: int, objective: float, active: int, gap: float | None = None
+        self,
+        iteration: int,
+        objective: float,
+        active: int,
+        gap: float | None = None,
+        engine: str = "",
+        batch: int | None = None,
     ) -> None: ...
 
     def doing(self, what: str) -> None: ...
@@ -48,6 +99,51 @@ class NoProgress:
         return self
 
     def __exit__(self, *error: object) -> None: ...
+
+
+class CalledProgress:
+    """Progress that calls a function after every iteration, which may stop the fit.
+
+    Args:
+        shown: progress that is told the same.
+        on_iteration: the function; True stops.
+        engine: of the fit.
+        processes: of a shared fit, of which the first decides for all.
+    """
+
+    def __init__(
+        self, shown: Progress, on_iteration: OnIteration, engine: str, processes: Processes
+    ) -> None:
+        self.shown, self.on_iteration, self.engine = shown, on_iteration, engine
+        self.processes, self.stopped = processes, False
+
+    def update(
+        self,
+        iteration: int,
+        objective: float,
+        active: int,
+        gap: float | None = None,
+        engine: str = "",
+        batch: int | None = None,
+    ) -> None:
+        self.shown.update(iteration, objective, active, gap)
+        if self.stopped:
+            return
+        own = Iteration(engine or self.engine, iteration, objective, active, gap, batch)
+        answer = self.on_iteration(own)
+        if not (answer is None or isinstance(answer, bool | np.bool_)):
+            raise ValueError(
+                "on_iteration: a function that returns True, False or None was expected, got"
+                f" {answer!r}"
+            )
+        self.stopped = bool(self.processes.from_first(bool(answer)))
+
+    def __enter__(self) -> CalledProgress:
+        self.shown.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shown.__exit__(*error)
 
 
 class TimeLeft:
@@ -134,6 +230,8 @@ class RichProgress:
         remark: what the time left is about, where that is not all of the work.
     """
 
+    stopped = False
+
     def __init__(
         self,
         label: str,
@@ -173,7 +271,13 @@ class RichProgress:
             self._task = self._bar.add_task(label, total=total, status="")
 
     def update(
-        self, iteration: int, objective: float, active: int, gap: float | None = None
+        self,
+        iteration: int,
+        objective: float,
+        active: int,
+        gap: float | None = None,
+        engine: str = "",
+        batch: int | None = None,
     ) -> None:
         now = self._clock()
         self._left.saw(iteration, active if self.in_iterations else 0, gap, now)

@@ -244,10 +244,13 @@ class EM:
             )
             state = loose._iterate(relaxed, state, ahead, progress, store).settled()
             state = EMState.begin(state.params, seconds=state.seconds)
-        state = self._iterate(steps, state, ahead, progress, store, watch).settled().finish(steps)
-        if store is not None:
+        state = self._iterate(steps, state, ahead, progress, store, watch)
+        if store is not None and progress.stopped:
+            store.save(state)  # the call that goes on compares with the step before
+        state = state.settled().finish(steps)
+        if store is not None and not progress.stopped:
             store.save(state)
-        if watch is None and not state.converged.all():
+        if watch is None and not state.converged.all() and not progress.stopped:
             unfinished = int((~state.converged).sum())
             warnings.warn(
                 f"{unfinished} of {len(state.converged)} restarts did not converge in"
@@ -307,7 +310,11 @@ class EM:
     ) -> EMState:
         began = time.monotonic() - state.seconds
         try:
-            while len(state.active) and state.iteration < self.max_iterations:
+            while (
+                len(state.active)
+                and state.iteration < self.max_iterations
+                and not (progress.stopped and state.iteration)
+            ):
                 with np.errstate(all="ignore"):  # an objective may be infinite
                     state = (
                         self._step(steps, state, began)
@@ -316,7 +323,11 @@ class EM:
                     )
                 state = state if watch is None else watch(state)
                 progress.update(
-                    state.iteration, float(state.objective.max()), len(state.active), state.gap
+                    state.iteration,
+                    float(state.objective.max()),
+                    len(state.active),
+                    state.gap,
+                    "EM",
                 )
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)

@@ -112,7 +112,7 @@ def refined(problem: Problem, outcome: Outcome, method: EM, progress: Progress) 
             )
         )
     rule, best = max(found, key=lambda pair: float(pair[1].objective))
-    if rule.error > method.integration_error:
+    if rule.error > method.integration_error and not progress.stopped:
         warnings.warn(
             f"integrals over {', '.join(rule.dims)} by {rule.num_nodes} nodes: twice as many would "
             f"move an estimate by up to {rule.error:.2g} of its standard error, more than "
@@ -141,7 +141,8 @@ def _refined(
             rule.log_likelihood_error,
             finer.num_nodes,
         )
-        if rule.error <= method.integration_error or finer.num_nodes > most:
+        enough = rule.error <= method.integration_error or finer.num_nodes > most
+        if enough or progress.stopped:
             return outcome, rule
         rule = rule if is_first else finer
         rule, is_first = dataclasses.replace(rule, at=params), False

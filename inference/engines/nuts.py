@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from inference.base.structure import Problem
 
 
+LEAST_DRAWS = 4
 MOST_DENSE = 400  # coordinates up to which the mass matrix is dense
 LEAST_CURVATURE = 0.1  # of a coordinate that the optimum leaves flat
 MOST_CURVATURE = 1e12  # times the least: beyond, rounding leaves a matrix that has no root
@@ -111,7 +112,7 @@ class NUTS:
         for name, least in (
             ("num_chains", 1),
             ("warmup_steps", 20),
-            ("num_samples", 4),
+            ("num_samples", LEAST_DRAWS),
             ("max_depth", 1),
         ):
             check_size("NUTS", name, getattr(self, name), least, f"an integer of {least} or more")
@@ -164,15 +165,22 @@ class NUTS:
             if store is not None:
                 store.save(_Saved.of(run.chains))
             raise
-        draws = torch.from_numpy(np.stack([chain.draws for chain in run.chains])).to(
+        num_draws = min(chain.iteration for chain in run.chains) - self.warmup_steps
+        if num_draws < LEAST_DRAWS and progress.stopped:
+            raise ValueError(
+                f"on_iteration: NUTS was stopped after {max(0, num_draws)} draws a chain, and"
+                f" {LEAST_DRAWS} are the least there is an answer from: stop it after iteration"
+                f" {self.warmup_steps + LEAST_DRAWS}, or lower warmup_steps = {self.warmup_steps}"
+            )
+        draws = torch.from_numpy(np.stack([chain.draws[:num_draws] for chain in run.chains])).to(
             potential.like
         )  # (C, D, P)
         params = potential.params(draws.reshape(-1, potential.size))
         params = {
-            name: v.detach().reshape(self.num_chains, self.num_samples, *v.shape[1:])
+            name: v.detach().reshape(self.num_chains, num_draws, *v.shape[1:])
             for name, v in params.items()
         }
-        stats = np.stack([chain.stats for chain in run.chains])  # (C, D, S)
+        stats = np.stack([chain.stats[:num_draws] for chain in run.chains])  # (C, D, S)
         sample_stats = {
             name: torch.from_numpy(stats[..., i].copy()) for i, name in enumerate(STATS)
         }
@@ -180,7 +188,7 @@ class NUTS:
         num_divergent = int(sample_stats["diverging"].sum())
         if num_divergent:
             warnings.warn(
-                f"{num_divergent} of {self.num_chains * self.num_samples} draws diverged: the"
+                f"{num_divergent} of {self.num_chains * num_draws} draws diverged: the"
                 " posterior has places the sampler does not reach; raise target_accept_prob, or"
                 " give the parameters informative priors",
                 ConvergenceWarning,
@@ -290,7 +298,7 @@ class Run:
         )
         answers: dict[int, Any] = dict.fromkeys(running)
         shown = 0
-        while running:
+        while running and not progress.stopped:
             for c, answer in answers.items():
                 try:
                     request = running[c].send(answer)
@@ -321,8 +329,9 @@ class Run:
                     slowest,
                     objective=float(np.mean([c.log_density for c in self.chains])),
                     active=len(running),
+                    engine="NUTS",
                 )
-                if store is not None and slowest % store.every == 0:
+                if store is not None and (slowest % store.every == 0 or progress.stopped):
                     store.save(_Saved.of(self.chains))
 
     def _walk(self, c: int) -> Generator[Array | None, Any, None]:

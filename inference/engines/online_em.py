@@ -141,9 +141,12 @@ class OnlineEM:
         try:
             for after in self.iterates(problem, steps, state):
                 state = after
-                progress.update(state.batch, state.objective, len(next(iter(start.values()))))
+                running = len(next(iter(start.values())))
+                progress.update(state.batch, state.objective, running, engine="OnlineEM")
                 if store is not None and state.batch % store.every == 0:
                     store.save(state)
+                if progress.stopped:
+                    break
         finally:
             if store is not None:
                 store.save(state)
@@ -159,24 +162,36 @@ class OnlineEM:
             seen = max(0, state.batch - first)  # before the run was interrupted
             batches = itertools.islice(self._batches(problem, number, per_pass), seen, None)
             for _ in range(seen, per_pass):
-                statistics, found, log_likelihood, log_prior = _of_batch(
-                    problem, steps, state.params, batches
-                )
-                averages = (
-                    torch.lerp(state.averages.to(found), found, self.step(state.batch))
-                    if state.batch
-                    else found
-                )
-                params = _finite(
-                    steps.m_step(with_numbers(statistics, averages), state.params), state.params
-                )
-                state = OnlineState(
-                    params,
-                    averages,
-                    state.batch + 1,
-                    float((log_likelihood + log_prior.double()).max()),
-                )
+                state = self.renewed(problem, steps, state, batches)
                 yield state
+
+    def renewed(
+        self,
+        problem: Problem,
+        steps: Steps[Any],
+        state: OnlineState,
+        batches: Iterator[tuple[Tensor, Tensor | None]],
+        num_rows: int | None = None,
+    ) -> OnlineState:
+        """State after the next of the batches, rows and their weights.
+
+        Args:
+            problem, steps, state: as elsewhere; ``num_rows``: N, where more are known of than the
+                problem has.
+        """
+        statistics, found, log_likelihood, log_prior = _of_batch(
+            problem, steps, state.params, batches, num_rows or problem.num_rows
+        )
+        averages = (
+            torch.lerp(state.averages.to(found), found, self.step(state.batch))
+            if state.batch
+            else found
+        )
+        params = _finite(
+            steps.m_step(with_numbers(statistics, averages), state.params), state.params
+        )
+        value = float((log_likelihood + log_prior.double()).max())
+        return OnlineState(params, averages, state.batch + 1, value)
 
     def _batches(
         self, problem: Problem, number: int, per_pass: int
@@ -248,6 +263,7 @@ def _of_batch(
     steps: Steps[Any],
     params: Params,
     batches: Iterator[tuple[Tensor, Tensor | None]],
+    num_rows: int,
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
     """Statistics of the next batch scaled up to all N rows; log-prior (R,)."""
 
@@ -269,7 +285,7 @@ def _of_batch(
             return sums(rows, weights) if len(rows) else None
 
         found = problem.rows.added(problem.rows.of_one(sums), own)
-    scale = problem.num_rows / float(found["rows"])
+    scale = num_rows / float(found["rows"])
     return (
         found["statistics"],
         numbers_of(found["statistics"]) * scale,

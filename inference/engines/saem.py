@@ -171,7 +171,7 @@ class SAEM:
         state = self._iterate(
             steps, relaxed or steps, lead, prior, state, generator, progress, store
         )
-        if not state.converged.all():
+        if not state.converged.all() and not progress.stopped:
             warnings.warn(
                 f"{int((~state.converged).sum())} of {len(state.converged)} restarts did not settle"
                 f" in {self.max_iterations}"
@@ -201,6 +201,7 @@ class SAEM:
             while (
                 state.iteration < lead + self.max_iterations * per_pass
                 and not state.converged.all()
+                and not (progress.stopped and state.iteration)
             ):
                 is_burn_in = state.iteration < self.num_burn_in
                 now = penalised = relaxed if state.iteration < lead else steps
@@ -257,6 +258,7 @@ class SAEM:
                     1 + (state.iteration - 1) // per_pass,
                     objective=float(objective.max()),
                     active=int((~state.converged).sum()),
+                    engine="SAEM",
                 )
                 if store is not None and state.iteration % store.every == 0:
                     store.save(state)

@@ -93,7 +93,7 @@ def search_starts(
     state = (None if store is None else store.load(SearchState)) or before or SearchState()
     if store is not None:
         store.save(state)
-    while not state.done:
+    while not state.done and not (progress.stopped and state.params):
         run.done_before = state.iterations
         state = run.step(state)
         logger.info(
@@ -105,7 +105,7 @@ def search_starts(
         if store is not None:
             store.save(state)
             run.forget(state)
-    if not state.converged[state.best]:
+    if not state.converged[state.best] and not progress.stopped:
         warnings.warn(
             f"the best of {len(state.converged)} starts did not converge in"
             f" {method.max_iterations} iterations{state.outcome().left_in_words()}: raise"
@@ -517,7 +517,7 @@ class _Run:
             new = replace(self.method, max_iterations=rest).run(
                 replace(self.problem, start_given=True),
                 {name: value[best : best + 1] for name, value in state.params.items()},
-                _Later(self.progress, self.done_before),
+                _Later(self.progress, self.done_before, state.batch),
                 self.beside("polish"),
             )
         iterations = state.iterations + int(new.num_iterations.max())
@@ -537,7 +537,7 @@ class _Run:
             return self.method.run(
                 problem,
                 start,
-                _Later(self.progress, self.done_before),
+                _Later(self.progress, self.done_before, before.batch),
                 self.beside(name),
                 Race(rungs, self.problem, before),
             )
@@ -573,11 +573,22 @@ class _Later:
 
     progress: Progress
     before: int
+    batch: int
+
+    @property
+    def stopped(self) -> bool:
+        return self.progress.stopped
 
     def update(
-        self, iteration: int, objective: float, active: int, gap: float | None = None
+        self,
+        iteration: int,
+        objective: float,
+        active: int,
+        gap: float | None = None,
+        engine: str = "",
+        batch: int | None = None,
     ) -> None:
-        self.progress.update(self.before + iteration, objective, active, gap)
+        self.progress.update(self.before + iteration, objective, active, gap, engine, self.batch)
 
     def __enter__(self) -> Progress:
         return self

@@ -137,7 +137,7 @@ class SVI:
             )
             history = run.optimise(progress, store)
             draws, log_guide = run.draws()
-        return self._outcome(problem, program, draws, log_guide, history)
+        return self._outcome(problem, program, draws, log_guide, history, progress.stopped)
 
     def _first(
         self, problem: Problem, program: Program, start: Params, progress: Progress
@@ -159,7 +159,13 @@ class SVI:
         return {name: value[:1] for name, value in start.items()}
 
     def _outcome(
-        self, problem: Problem, program: Program, draws: Params, log_guide: Tensor, history: Tensor
+        self,
+        problem: Problem,
+        program: Program,
+        draws: Params,
+        log_guide: Tensor,
+        history: Tensor,
+        stopped: bool,
     ) -> Outcome:
         known = problem.structure.local_sites
         log_joint = log_posteriors(program, draws)
@@ -182,7 +188,7 @@ class SVI:
         ):  # it would be the likelihood at one value of what should be integrated
             log_likelihood = torch.full_like(log_likelihood, torch.nan)
         settled = self._settled(history, sum(value[0].numel() for value in draws.values()))
-        if not settled:
+        if not settled and not stopped:
             warnings.warn(
                 f"SVI: the evidence lower bound still moved after {self.num_steps} steps; raise"
                 " num_steps",
@@ -197,7 +203,7 @@ class SVI:
             history=history[:, None],
             history_log_likelihood=torch.full_like(history[:, None], torch.nan),
             converged=torch.tensor([settled]),
-            num_iterations=torch.tensor([self.num_steps]),
+            num_iterations=torch.tensor([len(history)]),
             draws=(
                 None
                 if is_point
@@ -208,6 +214,8 @@ class SVI:
         )
 
     def _settled(self, history: Tensor, size: int) -> bool:
+        if len(history) < 10:
+            return False
         last, before = (
             history[-len(history) // 5 :],
             history[-2 * len(history) // 5 : -len(history) // 5],
@@ -290,7 +298,7 @@ class _Run:
         svi = PyroSVI(self.model, self.guide, optimiser, elbo)
         saved = None if store is None else store.load(_State)
         history = [] if saved is None else saved.resume(optimiser, generator)
-        while len(history) < method.num_steps:
+        while len(history) < method.num_steps and not (progress.stopped and history):
             rows = None
             if method.batch_size is not None and method.batch_size < self.problem.num_rows:
                 rows = torch.randperm(self.problem.num_rows, generator=generator)[
@@ -304,9 +312,11 @@ class _Run:
                     " lower learning_rate, or start the guide inside the support"
                 )
             history.append(-float(loss))
-            progress.update(len(history), objective=history[-1], active=1)
+            progress.update(len(history), objective=history[-1], active=1, engine="SVI")
             if store is not None and (
-                len(history) % store.every == 0 or len(history) == method.num_steps
+                len(history) % store.every == 0
+                or len(history) == method.num_steps
+                or progress.stopped
             ):
                 store.save(_State.of(optimiser, generator, history))
         return torch.tensor(history, dtype=torch.float64)

@@ -27,8 +27,15 @@ from inference.base.outcome import (
     Outcome,
     StartsWarning,
 )
-from inference.base.progress import NoProgress, RichProgress
+from inference.base.progress import (
+    CalledProgress,
+    NoProgress,
+    OnIteration,
+    Progress,
+    RichProgress,
+)
 from inference.base.starts import StartSearch
+from inference.base.streaming.processes import Processes
 from inference.base.streaming.row_blocks import RowBlocks, drawn_rows
 from inference.base.structure import (
     Method,
@@ -110,6 +117,7 @@ def fit(
     labels: Any = None,
     label_error: float | Literal["estimate"] = 0.0,
     fixed: Mapping[str, Any] | str | Path | None = None,
+    on_iteration: OnIteration | None = None,
 ) -> Fit:
     """Fit a model to data.
 
@@ -189,6 +197,10 @@ def fit(
             columns, or a JSON file of such tables. EM() maximises over what is free; the free
             entries of a probability vector share what is left. They are no free parameters for BIC,
             standard errors are conditional on them, and latents keep the names that they give.
+        on_iteration: function that gets a record of every iteration
+            (:class:`~inference.base.progress.Iteration`: engine, iteration, objective, ...), and
+            stops the fit by returning True. What there is by then is the fit, which says
+            ``stopped``; a checkpoint goes on from there.
 
     Raises:
         ValueError: for data the model cannot have made (see the model), or settings out of range;
@@ -235,6 +247,12 @@ def fit(
         )
     if method is not None and not is_method(method):
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
+    if not (on_iteration is None or callable(on_iteration)):
+        raise ValueError(f"on_iteration: a function was expected, got {on_iteration!r}")
+    if on_iteration is not None and isinstance(label_error, str) and labels is not None:
+        raise ValueError(
+            "on_iteration: label_error='estimate' fits many times: give a number beside it"
+        )
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     error = check_error(label_error)
@@ -270,7 +288,9 @@ def fit(
             known = known_of(problem, labels, error, data=data)
             problem = dataclasses.replace(problem, labels=known.tables or None)
         if labels is None or not known.tables:
-            result = fit_problem(problem, method, init, num_restarts, progress, path)
+            result = fit_problem(
+                problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
+            )
         elif isinstance(label_error, str):
 
             def fit_at(problem: Problem, before: Fit | None) -> Fit:
@@ -282,7 +302,9 @@ def fit(
 
             result, error = estimated_error(problem, known, fit_at, error)
         else:
-            result = fit_problem(problem, method, init, num_restarts, progress, path)
+            result = fit_problem(
+                problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
+            )
         if labels is not None and known.tables:
             num_free = result.num_parameters + isinstance(label_error, str)
             result = dataclasses.replace(
@@ -385,11 +407,12 @@ def fit_problem(
     progress: bool = False,
     path: Path | None = None,
     shared: SharedSearch | None = None,
+    on_iteration: OnIteration | None = None,
 ) -> Fit:
     """As :func:`fit`, of a model and data that are checked.
 
     Args:
-        problem: model and data; method, init, num_restarts, progress: as there.
+        problem: model and data; method, init, num_restarts, progress, on_iteration: as there.
         path: of the checkpoint.
         shared: a search that begins at the splits of a smaller fit, or goes on from there. Nothing
             of it is read where another number of starts, or engine, is named.
@@ -443,11 +466,14 @@ def fit_problem(
             init if isinstance(init, str) else "given parameters",
         )
         total = getattr(method, "max_iterations", None) if search is None else None
-        bar = (
+        bar: Progress = (
             RichProgress("fit", total, True, "" if search is None else " for these starts")
             if progress
             else NoProgress()
         )
+        if on_iteration is not None:
+            processes = Processes() if problem.rows is None else problem.rows.processes
+            bar = CalledProgress(bar, on_iteration, type(method).__name__, processes)
         try:
             with bar, isolated(seed), problem.threads():
                 if search is None:
@@ -472,6 +498,7 @@ def fit_problem(
                 if isinstance(method, EM):
                     state = refined(problem, state, method, bar)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
+            result = dataclasses.replace(result, stopped=bar.stopped)
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
             raise ValueError(
                 f"{NO_ANSWER} a matrix (of variances, of cross-products of columns, or of second "

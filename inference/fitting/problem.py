@@ -235,10 +235,7 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
         return data
     is_array = hasattr(data, "dtype")
     structure = structure_of(model)
-    goes = _solves(structure, method) or (
-        Capability.BLOCKS in structure.capabilities
-        and (method is None or (isinstance(method, EM) and method.accelerate))
-    )
+    goes = _goes_in_blocks(structure, method)
     if is_sparse(data):
         goes = goes and not getattr(model, "takes_sparse", False) and not structure.row_columns
         return RowBlocks.of(data) if goes else data
@@ -250,6 +247,22 @@ def in_blocks(model: Callable[..., Any], data: Any, method: Method | None = None
         return data
     blocks = RowBlocks.of(data)
     return blocks if len(blocks) > BLOCK_ROWS else data.to_table()
+
+
+def _goes_in_blocks(structure: Structure, method: Method | None) -> bool:
+    """Tell whether an engine fits rows block by block."""
+    return _solves(structure, method) or (
+        Capability.BLOCKS in structure.capabilities
+        and (method is None or (isinstance(method, EM) and method.accelerate))
+    )
+
+
+def takes_sparse(model: Callable[..., Any], method: Method | None = None) -> bool:
+    """Tell whether an engine (the recommended one: None) fits a model to a sparse table."""
+    if getattr(model, "takes_sparse", False):
+        return method is None or getattr(method, "solves_blocks", False)
+    structure = structure_of(model)
+    return _goes_in_blocks(structure, method) and not structure.row_columns
 
 
 def _solves(structure: Structure, method: Method | None) -> bool:

@@ -219,6 +219,7 @@ class FitRecord:
         renamed: in words, which values of latents of a user's program are exchangeable, so that
             draws were renamed in them; None where none are, or none were looked for.
         fixed: known entries of parameters by site, NaN where free; None where all are free.
+        stopped: whether ``on_iteration`` of :func:`inference.fit` stopped it.
     """
 
     model: Callable[..., Any]
@@ -254,6 +255,7 @@ class FitRecord:
     label_names: dict[str, tuple[str, ...]] | None = None
     renamed: str | None = None
     fixed: dict[str, Tensor] | None = None
+    stopped: bool = False
 
     @property
     def structure(self) -> Structure:

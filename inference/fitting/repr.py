@@ -141,8 +141,11 @@ def course_of(fit: FitRecord) -> str:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
         return (
             f"{counted(chains, 'chain')} of {counted(draws, 'draw')},"
-            f" {'converged' if fit.converged else 'not converged'}"
+            f" {'stopped by on_iteration, ' if fit.stopped else ''}"
+            f"{'converged' if fit.converged else 'not converged'}"
         )
+    if fit.stopped:
+        return f"stopped by on_iteration after {counted(fit.num_iterations, 'iteration')}"
     if fit.converged:
         return f"converged after {counted(fit.num_iterations, 'iteration')}"
     return f"did not converge in {counted(fit.num_iterations, 'iteration')}"

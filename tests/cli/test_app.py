@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -456,10 +457,10 @@ def test_the_version_is_the_installed_one():
 def interrupt_at(iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
     original = inference.base.progress.RichProgress.update
 
-    def update(self, now: int, objective: float, active: int, gap: float | None = None) -> None:
+    def update(self, now: int, *arguments: Any, **named: Any) -> None:
         if now == iteration:
             raise KeyboardInterrupt
-        original(self, now, objective, active, gap)
+        original(self, now, *arguments, **named)
 
     monkeypatch.setattr(inference.base.progress.RichProgress, "update", update)
 
@@ -491,7 +492,9 @@ def test_an_interrupted_fit_resumes_and_loses_nothing(table, tmp_path, monkeypat
 
     seen: list[int] = []
     monkeypatch.setattr(
-        inference.base.progress.RichProgress, "update", lambda self, now, *status: seen.append(now)
+        inference.base.progress.RichProgress,
+        "update",
+        lambda self, now, *status, **named: seen.append(now),
     )
     assert dde(table, out, *options).exit_code == 0
     assert seen[0] == 5

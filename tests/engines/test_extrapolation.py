@@ -129,7 +129,7 @@ def test_a_run_that_is_cut_goes_on_bit_for_bit(tmp_path, stop_at):
     whole = method.run(problem, start, NoProgress(), None)
 
     class Cut(NoProgress):
-        def update(self, iteration, objective, active, gap=None):
+        def update(self, iteration, *arguments, **named):
             if iteration == stop_at:
                 raise KeyboardInterrupt
 

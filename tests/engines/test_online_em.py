@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,23 +118,16 @@ def test_table_memory_map_and_parquet_give_the_same_bits(tmp_path: Path):
     same_bits(parts[0], parts[2])
 
 
-class Stops:
+class Stops(NoProgress):
     """A bar that ends the run at a batch."""
 
     def __init__(self, at: int) -> None:
         self.left = at
 
-    def update(
-        self, iteration: int, objective: float, active: int, gap: float | None = None
-    ) -> None:
+    def update(self, *arguments: Any, **named: Any) -> None:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 @pytest.mark.parametrize("at", [3, 8, 10], ids=["first pass", "last batch", "exact EM"])

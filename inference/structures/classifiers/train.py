@@ -379,7 +379,8 @@ class TrainClassifiers:
                 EstimateWarning,
                 stacklevel=3,
             )
-        if self.patience is not None and not outcome.converged[best]:
+        unfinished = self.patience is not None and not outcome.converged[best]
+        if unfinished and not progress.stopped:
             warnings.warn(
                 f"the best restart still gained after {self.max_epochs} epochs: raise max_epochs",
                 ConvergenceWarning,
@@ -645,7 +646,11 @@ class _Training:
         if not len(course.history):
             course.best = self.held_out(course, balance) if len(self.held) else value
         method = self.method
-        while len(course.history) < method.max_epochs and bool(course.active.any()):
+        while (
+            len(course.history) < method.max_epochs
+            and bool(course.active.any())
+            and not (progress.stopped and len(course.history))
+        ):
             self._epoch(course, balance)
             with self._at_average(course):
                 balance, value = self.balance(course, self.kept, drop_anchor=True)
@@ -663,6 +668,7 @@ class _Training:
                 len(course.history),
                 objective=float(course.best.max()),
                 active=int(course.active.sum()),
+                engine="TrainClassifiers",
             )
             if store is not None and len(course.history) % store.every == 0:
                 course.theta, course.generator = self.networks.theta, self.generator.get_state()

@@ -152,7 +152,11 @@ class AlternatingMinimization:
         course = (store.load(Alternation) if store is not None else None) or Alternation.begin(
             data, start
         )
-        while len(course.active) and len(course.history) < self.max_iterations:
+        while (
+            len(course.active)
+            and len(course.history) < self.max_iterations
+            and not (progress.stopped and len(course.history))
+        ):
             active = course.active
             a, h = refitted(data, course.dictionary[active], course.codes[active])
             for _ in range(self.num_refits):
@@ -173,10 +177,11 @@ class AlternatingMinimization:
                 -float(course.error.min()),
                 len(course.active),
                 float((gain / least).max()),
+                "AlternatingMinimization",
             )
-            if store is not None and len(course.history) % store.every == 0:
+            if store is not None and (len(course.history) % store.every == 0 or progress.stopped):
                 store.save(course)
-        if not course.converged[course.error.argmin()]:
+        if not course.converged[course.error.argmin()] and not progress.stopped:
             warnings.warn(
                 f"the best restart did not converge in {self.max_iterations} iterations: raise"
                 " max_iterations",
@@ -298,9 +303,12 @@ class GradientAlternation:
                 )
                 total += residual.square().sum((-2, -1)).double().cpu()
             history = torch.cat([history, -total[None]])
-            progress.update(epoch + 1, objective=float(-total.min()), active=num_restarts)
-            if store is not None and (epoch + 1) % store.every == 0:
+            best = float(-total.min())
+            progress.update(epoch + 1, best, num_restarts, engine="GradientAlternation")
+            if store is not None and ((epoch + 1) % store.every == 0 or progress.stopped):
                 store.save(Epochs(dictionary, generator.get_state(), history))
+            if progress.stopped:
+                break
         params = finished(about, dictionary, codes_of(about, data, dictionary), data)
         log_likelihood, objective = objectives(about, problem, params)
         return Outcome(
@@ -310,8 +318,8 @@ class GradientAlternation:
             log_likelihood,
             history,
             torch.full_like(history, torch.nan),
-            torch.ones(num_restarts, dtype=torch.bool),
-            torch.full((num_restarts,), self.num_epochs),
+            torch.full((num_restarts,), len(history) == self.num_epochs),
+            torch.full((num_restarts,), len(history)),
             trace_name="minus squared error of the decoder over an epoch",
         )
 

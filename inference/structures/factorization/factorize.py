@@ -217,7 +217,7 @@ class Factorize:
                 "activities": _ordered(params["activities"], order, -1),
             }
         history = history + shift if shift is not None else history * math_nan(history)
-        if not converged[objective.argmax()]:
+        if not converged[objective.argmax()] and not progress.stopped:
             warnings.warn(
                 f"the best restart did not converge in {self.max_sweeps} sweeps: raise max_sweeps"
                 " or loosen tolerance",
@@ -261,12 +261,17 @@ class Factorize:
             course.ahead = course.ahead or updates.begin(z, phi)
         rungs = rungs if self.race else ()
         size = max(1, BLOCK_ELEMENTS // (num_rows * width))
-        while len(course.active) and course.num_sweeps < self.max_sweeps:
+        while (
+            len(course.active)
+            and course.num_sweeps < self.max_sweeps
+            and not (progress.stopped and course.num_sweeps)
+        ):
             values = [self._climb(updates, course, block) for block in course.active.split(size)]
             value = torch.cat(values)
             gap = course.advance(value.double().cpu(), self.tolerance, rungs)
-            progress.update(course.num_sweeps, float(course.last.max()), len(course.active), gap)
-            if store is not None and len(course.history) % store.every == 0:
+            best = float(course.last.max())
+            progress.update(course.num_sweeps, best, len(course.active), gap, "Factorize")
+            if store is not None and (len(course.history) % store.every == 0 or progress.stopped):
                 store.save(course)
         return course
 

@@ -154,7 +154,8 @@ class ChoosePenalty:
             )
             best = int(torch.where(scores.isnan(), torch.inf, scores).argmin())
             chosen = self._improved(plain, found[best], float(scores[best]), progress, files)
-        if not (chosen.settled and bool(chosen.outcome.converged.all())):
+        settled = chosen.settled and bool(chosen.outcome.converged.all())
+        if not (settled or progress.stopped):
             if chosen.settled:
                 what = "the refit on the chosen graph"
             else:
@@ -271,6 +272,8 @@ class ChoosePenalty:
         """Improve a candidate by single edges, refitted if any was turned."""
         engine = self.engine
         if not isinstance(engine, EM) or not engine.accelerate or not self.num_moves:
+            return candidate
+        if progress.stopped:
             return candidate
         start = Found(candidate.model, _only(candidate.outcome), score)
 

@@ -373,7 +373,7 @@ class GrowAndPrune:
         state = (store.load(_State) if store else None) or _State(
             0, generator.get_state(), generator.get_state(), {}, {}
         )
-        while state.restart < len(start[causes.prior]):
+        while state.restart < (1 if progress.stopped else len(start[causes.prior])):
             generator.set_state(state.before)
             search = self._search(causes, rows, generator)
             if not state.params:
@@ -397,7 +397,7 @@ class GrowAndPrune:
                 store.save(state)
         outcome = _joined([_Run.of(state.done, restart) for restart in range(state.restart)])
         unfinished = int((~outcome.converged).sum())
-        if unfinished:
+        if unfinished and not progress.stopped:
             warnings.warn(
                 f"the last EM of {unfinished} of {len(outcome.converged)} searches did not converge"
                 f" in {self.max_iterations} iterations: the strengths of causes may still move;"
@@ -454,13 +454,18 @@ class GrowAndPrune:
                 search.steps(sample, configurations, 1), state.params, 3, search.leak_cap
             )
             state = replace(state, params=best, score=float(value))
-        while state.failures < self.patience and search.size(state.params) < limit:
+        while (
+            state.failures < self.patience
+            and search.size(state.params) < limit
+            and not (progress.stopped and search.size(state.params))
+        ):
             trial, score = search.grown(state.params)
             length = search.price(state.params, sample) - state.score
             price = search.price(trial, sample)
             if price - score < length - LEAST_GAIN * price / search.size(trial):
                 state = replace(state, params=trial, score=score, failures=0)
-                progress.update(search.size(trial), objective=score - price, active=1)
+                size = search.size(trial)
+                progress.update(size, objective=score - price, active=1, engine="GrowAndPrune")
             else:
                 state = replace(state, failures=state.failures + 1)
                 if state.failures in (2, self.patience):
@@ -693,11 +698,12 @@ class Polish:
             statistics, log_likelihood, log_prior = steps.e_step(self.params)
             self.likelihoods.append(float(log_likelihood))
             self.objectives.append(float(log_likelihood + log_prior) - price)
-            self.progress.update(len(self.objectives), objective=self.objectives[-1], active=1)
+            done = len(self.objectives)
+            self.progress.update(done, self.objectives[-1], 1, engine="GrowAndPrune")
             if len(self.objectives) > first + 1:
                 gain = self.objectives[-1] - self.objectives[-2]
                 self.converged = gain < tolerance * max(1.0, abs(self.objectives[-1]))
-            if self.converged or iteration == max_iterations:
+            if self.converged or iteration == max_iterations or self.progress.stopped:
                 return
             self.params = steps.m_step(statistics, self.params)
 

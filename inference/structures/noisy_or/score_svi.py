@@ -112,9 +112,12 @@ class ScoreFunctionSVI:
             course = run.resume(saved)
         for epoch in range(len(course), self.num_epochs):
             course = torch.cat([course, run.epoch().double().cpu()[None]])
-            progress.update(epoch + 1, objective=float(course[-1].max()), active=course.shape[1])
-            if store is not None and (epoch + 1) % store.every == 0:
+            best = float(course[-1].max())
+            progress.update(epoch + 1, best, course.shape[1], engine="ScoreFunctionSVI")
+            if store is not None and ((epoch + 1) % store.every == 0 or progress.stopped):
                 store.save(run.state(course))
+            if progress.stopped:
+                break
         params = dict(
             zip((causes.prior, causes.failure, causes.leak), run.estimates(), strict=True)
         )
@@ -134,8 +137,8 @@ class ScoreFunctionSVI:
             unknown if exact is None else exact[0],
             course,
             torch.full_like(course, torch.nan),
-            torch.ones(num, dtype=torch.bool),
-            torch.full((num,), self.num_epochs),
+            torch.full((num,), len(course) == self.num_epochs),
+            torch.full((num,), len(course)),
             elbo=elbo,
         )
 
