@@ -915,6 +915,7 @@ def assemble(
         bic_price=bic_price(problem.structure, problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
+        shared_latents=_shared_latents(one_row),
         row_weights=problem.every_weight(),
         labels=problem.labels,
         renamed=outcome.renamed,
@@ -935,11 +936,22 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
     return out or None
 
 
+def _shared_latents(program: Program) -> dict[str, tuple[int, ...]] | None:
+    """Discrete latents that all rows have in common, and values of each, by site."""
+    out: dict[str, tuple[int, ...]] = {}
+    for name in program.names("latent"):
+        if name in (*program.row_latents, *program.integrated):
+            continue
+        site = program.site(name)
+        out[name] = (max(1, math.prod(site.shape)), 2 if site.is_binary else site.num_values or 0)
+    return out or None
+
+
 def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
         warnings.warn(
-            f"estimates on the bound of their interval: {listed(at_bound)}; the likelihood may have"
-            " no maximum inside",
+            f"estimates on the bound of their interval: {listed(at_bound)}; the objective rises up"
+            " to that bound, where they are held",
             BoundWarning,
             stacklevel=4,
         )

@@ -120,17 +120,20 @@ def _weights(fit: FitRecord) -> str:
 
 
 def _latents(fit: FitRecord) -> str:
-    sites = [f"{name} ({_values(*sizes)})" for name, sizes in (fit.latents or {}).items()]
+    sites = [f"{name} ({_values(sizes)})" for name, sizes in (fit.latents or {}).items()]
+    shared = (fit.shared_latents or {}).items()
+    sites += [f"{name} ({_values(sizes, 'in all')}, shared by all rows)" for name, sizes in shared]
     sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
     return listed(sites, MOST_SITES) or "none"
 
 
-def _values(count: int, num_values: int) -> str:
+def _values(sizes: tuple[int, ...], where: str = "in a row") -> str:
+    count, num_values = sizes
     if num_values == 2 and count > 1:
         return f"{count} bits"
-    return f"{num_values} values" + (f", {count} in a row" if count > 1 else "")
+    return f"{num_values} values" + (f", {count} {where}" if count > 1 else "")
 
 
 def course_of(fit: FitRecord) -> str:

@@ -205,12 +205,15 @@ def _figures(answer: HowMany) -> Iterator[Part]:
 
 def _groups(answer: HowManyGroups) -> list[Part]:
     groups, noun = answer.groups, answer.noun
+    if groups.num_fitted == 1:
+        return []
     lines = [
         f"group {i}: {noun}{'' if len(group) == 1 else 's'} {', '.join(str(k) for k in group)}"
         for i, group in enumerate(groups.separated)
     ]
     words = say(
         "how_many.overlap",
+        noun=noun,
         Noun=noun.capitalize(),
         unit=answer.unit,
         fitted=answer.counted(groups.num_fitted),

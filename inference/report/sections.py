@@ -33,7 +33,7 @@ from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
 from inference.report.words import say
 from ppl_models.data.tables import checks_data, first_tensor
-from ppl_models.parts.repr import counted, few_digits, shows_briefly
+from ppl_models.parts.repr import counted, few_digits, listed, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES = 40  # of one site, that are listed one by one
@@ -144,6 +144,7 @@ class Local:
         is_flat: whether the likelihood of the rows does not fall in every direction.
         entries: what takes part in a direction that the distribution does not change with.
         note: why there are no standard errors, in words; "" where there are.
+        faint: what takes part in a direction that the rows hardly determine.
     """
 
     num_written: int
@@ -153,6 +154,7 @@ class Local:
     is_flat: bool
     entries: tuple[str, ...]
     note: str
+    faint: tuple[str, ...] = ()
 
     @property
     def num_open(self) -> int:
@@ -161,10 +163,12 @@ class Local:
 
     def text(self) -> str:
         """Local information in sentences."""
-        size, held = counted(self.num_judged, "free number"), ""
+        size, held = counted(self.num_judged, "free parameter"), ""
         if self.num_held:
-            num, is_ = counted(self.num_held, "number"), "is" if self.num_held == 1 else "are"
-            held = f" Beside them {num} on the end of the range {is_} held."
+            size += f" inside {'its' if self.num_judged == 1 else 'their'} range"
+            its, is_ = ("its", "is") if self.num_held == 1 else ("theirs", "are")
+            of = f"{self.num_held:,} of {self.num_written:,}"
+            held = f" The other {of} {is_} held on the end of {its}."
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
@@ -175,7 +179,9 @@ class Local:
         if self.note:
             changes = say("fit.changes_with_all", size=size)
             return f"{changes}{say('fit.not_shown', note=self.note)}{held}"
-        return f"Near this estimate the rows determine all of {size}.{held}"
+        hardly = f", {listed(self.faint)} hardly" if self.faint else ""
+        every = "the" if self.num_judged == 1 else "all"
+        return f"Near this estimate the rows determine {every} {size}{hardly}.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
@@ -195,11 +201,15 @@ def locally(subject: Subject) -> Local | None:
     coordinates = coordinates_of(fit, subject.data)
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
+    faint = tuple[str, ...]()
     if information is not None:
         rank, null = information.rank, information.null_directions
         entries = null[0].names if null else ()
+        faint = information.weakest.names if information.is_faint and information.weakest else ()
     held = max(0, fit.num_parameters - num_judged)
-    return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
+    return Local(
+        fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note, faint
+    )
 
 
 def determined(subject: Subject) -> str | HasText | None:
@@ -328,6 +338,13 @@ def checks_of(subject: Subject) -> dict[str, PredictiveCheck]:
     return predictive_checks(subject.fit, subject.data)
 
 
+def has_bounds(found: EstimateTable) -> bool:
+    """Test if some estimates lie on a bound, where they are held."""
+    return bool(found.source) and any(
+        np.isnan(row.low) and row.value != 0 and row.error != 0 for row in found.rows
+    )
+
+
 def estimates(subject: Subject) -> Section:
     """Return the section of estimates: tables, and a forest picture."""
     return Section("estimates", "Estimates", _estimates(subject))
@@ -341,7 +358,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else f"Without intervals: {found.note}."
     )
-    if found.source and any(np.isnan(row.low) and row.value != 0 for row in found.rows):
+    if has_bounds(found):
         yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:

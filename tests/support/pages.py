@@ -20,7 +20,7 @@ YES = (
     "determine every parameter",
     "every free number has a standard error",
     "any small change of it changes",
-    "rows determine all of",
+    "rows determine all ",
     "every small change",
 )
 NO = (
@@ -248,7 +248,7 @@ def assert_agreement(found: Fit, data: Any, names: Any = None) -> None:
                 else True
             )
         if local.num_held:
-            assert f"{local.num_held:,} number" in section
+            assert f"The other {local.num_held:,} of {found.num_parameters:,}" in section
 
     # whether it converged
     assert numbers["converged"][1] == ("yes" if found.converged else "no")

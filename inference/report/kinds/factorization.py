@@ -45,6 +45,9 @@ CLOSE = 1.0  # nats below the best start
 LEAST_SHARED = 0.01  # of a column's variance with a factor, below which it says nothing of it
 INDICATORS = 3  # columns that share a factor and determine it
 CLEAR_EXCESS = 1.5  # of the variance of counts over their mean
+# standard errors of that ratio; a squared residual of a Poisson count has at most the variance 3
+# where its mean is above 1
+CLEAR_ERRORS = 3.0
 
 
 # -------------------------------------------------------------------- the verdict
@@ -216,7 +219,12 @@ def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding |
     if not _is_bounded(structure):
         return finding("factorization.starts.closed_form")
     near = int((ends >= ends.max() - CLOSE).sum())
-    words = say("factorization.start_agreement", near=near, num=len(ends), CLOSE=CLOSE)
+    rested = int(fit.restarts.converged.sum())
+    left = len(ends) - rested
+    was = "was" if left == 1 else "were"
+    given_up = f" and {left} {was} given up before" if left else ""
+    numbers = {"num": len(ends), "rested": rested, "given_up": given_up}
+    words = say("factorization.start_agreement", near=near, CLOSE=CLOSE, **numbers)
     if near > 1:
         return finding("factorization.starts.fine", words=words)
     return finding("factorization.starts.single_start", words=words)
@@ -279,6 +287,12 @@ def _on_distribution(structure: FactorizationStructure, subject: Subject) -> Fin
     if used.sum() < 2 * free or not free:
         return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
+    least = min(1 / CLEAR_EXCESS, 1 - CLEAR_ERRORS * (3 / (used.sum() - free)) ** 0.5)
+    if excess < least:
+        is_seen = on_prediction(subject).mark == "care"
+        unseen = "" if is_seen else say("factorization.unseen_spread")
+        words = say("factorization.underdispersion", excess=excess, unseen=unseen)
+        return finding("factorization.distribution.underdispersed", words=words)
     if excess < CLEAR_EXCESS:
         return finding("factorization.distribution.fine", excess=excess)
     words = say("factorization.overdispersion", excess=excess)
