@@ -95,6 +95,13 @@ def test_the_account_of_starts_is_that_of_the_fit_and_of_its_table(noise: Subjec
     assert any(line.startswith(f"{len(own.objective)} starts run to the end") for line in lines)
 
 
+@pytest.mark.parametrize(("num_run", "merged", "tried"), [(20, 22, 210), (2, 0, None), (30, 0, 30)])
+def test_more_starts_are_more_than_were_tried(num_run: int, merged: int, tried: int | None) -> None:
+    """Failed: "num_restarts=20 or more" beside 210 starts."""
+    own = restarts(num_run, merged, tried)
+    assert own.num_next >= max(20, 2 * (tried or num_run))
+
+
 def test_starts_that_a_race_gave_up_are_not_run_to_the_end() -> None:
     subject = counted(1.0, num_components=4)
     own, said = subject.fit.restarts, findings(subject)["Did the fit converge?"].answer
