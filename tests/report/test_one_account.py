@@ -372,6 +372,20 @@ def test_labels_are_observed_and_name_the_groups(tmp_path: Any) -> None:
     assert set(found.posterior_frame(data)["assignments"]) == {"ant", "bee", "cat"}
 
 
+def test_odds_are_of_groups_by_their_names(tmp_path: Any) -> None:
+    rng = np.random.default_rng(6)
+    age = rng.normal(50.0, 10.0, 120).round()
+    group = (rng.random(120) < 1 / (1 + np.exp(-(age - 50) / 5))).astype(int)
+    data = pd.DataFrame(rng.normal(size=(120, 2)) + 3.0 * group[:, None], columns=[*"xy"])
+    data["age"] = age
+    known = np.where(rng.random(120) < 0.3, np.array(["sick", "well"])[group], None)
+    model = Mixture(2, Normal(), 2, covariates=("age",))
+    found = fit(model, data, labels={"assignments": pd.Series(known)}, seed=0)
+    page = everything(Subject(found, data, None, None), tmp_path)
+    assert "group well against sick" in page
+    assert "Group 0 is the most probable" not in page
+
+
 @pytest.mark.parametrize(
     ("model", "title"),
     [
