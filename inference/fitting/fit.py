@@ -973,7 +973,9 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
         and not faults
         and restarts.num_reached == 1
     ):
-        alone = f"only one of the {restarts.num_ended} starts run to the end reached it"
+        num_tried = restarts.num_tried_at_all
+        kept = "that were not stopped early " * (num_tried > restarts.num_ended)
+        alone = f"only one of the {restarts.num_ended} starts {kept}reached it"
         if isinstance(method, SAEM):
             alone = (
                 f"each of the {restarts.num_ended - 1} other starts ended more than"
@@ -981,8 +983,8 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
             )
         warnings.warn(
             f"the best optimum was not replicated: {alone}, so a better one may exist. Run more"
-            f" starts, such as method={type(method).__name__}(), num_restarts=100, and see whether"
-            " the best one comes again; fewer components have fewer optima",
+            f" starts, such as method={type(method).__name__}(), num_restarts={restarts.num_next},"
+            " and see whether the best one comes again; fewer components have fewer optima",
             StartsWarning,
             stacklevel=4,
         )

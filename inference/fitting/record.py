@@ -86,6 +86,16 @@ class Restarts:
         return max(1, int((reached if self.replicates is None else self.replicates[reached]).sum()))
 
     @property
+    def num_tried_at_all(self) -> int:
+        """Number of starts tried, those stopped early among them."""
+        return max(self.num_ended, self.num_tried or 0)
+
+    @property
+    def num_next(self) -> int:
+        """Number of starts to try where one alone reached the best optimum: twice as many."""
+        return max(20, 10 * math.ceil(self.num_tried_at_all / 5))
+
+    @property
     def num_optima(self) -> int:
         """Number of distinct optima reached, degenerate solutions left out."""
         return 1 if self.optimum is None else max(1, int(self.optimum.max()) + 1)
@@ -153,7 +163,7 @@ class Restarts:
     def _account(self) -> str:
         """Account of all starts: run to the end, merged, stopped early, and at the best optimum."""
         num_run = len(self.objective)
-        tried = max(self.num_ended, self.num_tried or 0)
+        tried = self.num_tried_at_all
         merged, stopped = self.num_ended - num_run, tried - self.num_ended
         if not merged and not stopped:
             return (

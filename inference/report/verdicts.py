@@ -83,7 +83,7 @@ def on_convergence(subject: Subject) -> Finding:
     if restarts.faults:
         return finding("fit.convergence.degenerate", **values)
     alone = restarts.optimum is not None and restarts.num_ended > 1 and restarts.num_reached == 1
-    step = say("fit.starts_step") if alone else ""
+    step = say("fit.starts_step", num=restarts.num_next) if alone else ""
     if rest and not near:
         engine = type(fit.method).__name__
         smaller = say("fit.smaller_tolerance", engine=engine)

@@ -95,6 +95,13 @@ def test_the_account_of_starts_is_that_of_the_fit_and_of_its_table(noise: Subjec
     assert any(line.startswith(f"{len(own.objective)} starts run to the end") for line in lines)
 
 
+@pytest.mark.parametrize(("num_run", "merged", "tried"), [(20, 22, 210), (2, 0, None), (30, 0, 30)])
+def test_more_starts_are_more_than_were_tried(num_run: int, merged: int, tried: int | None) -> None:
+    """Failed: "num_restarts=20 or more" beside 210 starts."""
+    own = restarts(num_run, merged, tried)
+    assert own.num_next >= max(20, 2 * (tried or num_run))
+
+
 def test_starts_that_a_race_gave_up_are_not_run_to_the_end() -> None:
     subject = counted(1.0, num_components=4)
     own, said = subject.fit.restarts, findings(subject)["Did the fit converge?"].answer
@@ -363,6 +370,20 @@ def test_labels_are_observed_and_name_the_groups(tmp_path: Any) -> None:
         assert words in page, words
     assert "group 0" not in page
     assert set(found.posterior_frame(data)["assignments"]) == {"ant", "bee", "cat"}
+
+
+def test_odds_are_of_groups_by_their_names(tmp_path: Any) -> None:
+    rng = np.random.default_rng(6)
+    age = rng.normal(50.0, 10.0, 120).round()
+    group = (rng.random(120) < 1 / (1 + np.exp(-(age - 50) / 5))).astype(int)
+    data = pd.DataFrame(rng.normal(size=(120, 2)) + 3.0 * group[:, None], columns=[*"xy"])
+    data["age"] = age
+    known = np.where(rng.random(120) < 0.3, np.array(["sick", "well"])[group], None)
+    model = Mixture(2, Normal(), 2, covariates=("age",))
+    found = fit(model, data, labels={"assignments": pd.Series(known)}, seed=0)
+    page = everything(Subject(found, data, None, None), tmp_path)
+    assert "group well against sick" in page
+    assert "Group 0 is the most probable" not in page
 
 
 @pytest.mark.parametrize(

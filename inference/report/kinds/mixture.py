@@ -298,8 +298,10 @@ def fit_of_table(subject: Subject) -> TableFit | Refused:
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("mixture.odds_ratios"))
-    yield odds_ratios(subject, lambda group: f"group {group} against 0")
+    labels = _labels(subject, subject.fit.structure.about.num_components)
+    why = "" if subject.fit.label_names else say("mixture.odds_reference")
+    yield Paragraph(say("mixture.odds_ratios", first=labels[0], why=why))
+    yield odds_ratios(subject, lambda k: f"group {labels[int(k)]} against {labels[0]}")
 
 
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
