@@ -248,7 +248,8 @@ def compare(
             "family": member.model_name,
             "engine": type(member.method).__name__,
             "elpd": math.nan, "se": math.nan, "elpd_diff": math.nan, "diff_se": math.nan,
-            "weight": weights.get(name, math.nan), "how": "none", "bad_rows": 0, "p_eff": math.nan,
+            "weight": weights.get(name, math.nan), "how": "none", "bad_rows": math.nan,
+            "p_eff": math.nan,
         }  # fmt: skip
         if prediction is not None and best is not None:
             gap = best.rows - prediction.rows
@@ -258,7 +259,7 @@ def compare(
                 "elpd_diff": float(gap.sum()),
                 "diff_se": float(np.sqrt(len(gap) * gap.var(ddof=1))),
                 "how": prediction.how,
-                "bad_rows": prediction.num_bad,
+                "bad_rows": math.nan if np.isnan(prediction.k_hat).all() else prediction.num_bad,
                 "p_eff": prediction.effective_parameters,
             }
         record |= {
@@ -269,7 +270,7 @@ def compare(
             "test_log_likelihood": math.nan if test is None else _test_density(member, test),
             "discrepancy": math.nan,
             "misfitting": math.nan,
-            "identifiability": _verdict(member),
+            "identifiability": _verdict(member, data),
             "converged": member.converged,
             "seconds": member.seconds,
         }
@@ -434,9 +435,10 @@ def _discrepancy(member: Fit, data: Any, seed: int) -> dict[str, float]:
     }
 
 
-def _verdict(member: Fit) -> str:
+def _verdict(member: Fit, data: Any) -> str:
+    """Verdict of a theorem, or of the rank of the information near the estimate."""
     try:
-        report: Any = identifiability_of(member)
+        report: Any = identifiability_of(member, data)
     except ValueError as error:
         return f"not decided ({error})"
-    return "not decided" if report is None else str(report.verdict)
+    return str(getattr(report, "verdict", "not decided"))

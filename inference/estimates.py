@@ -23,6 +23,7 @@ from inference.fitting.columns import (
     checked_as_fitted,
     sites_of,
     variables_of,
+    with_names,
 )
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import labels_in_words
@@ -49,6 +50,16 @@ FEW_BITS = 10  # of the latents of a row, up to which their number is no reason
 MOST_WORDS = 100  # of a line
 WITH_PRIORS = "NUTS() and Laplace() give intervals that take the prior in"
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
+
+PRIOR_COUNTS = (
+    "the prior moves the estimate away from the maximum of the likelihood, by more than half a"
+    f" standard error; {WITH_PRIORS}"
+)
+UNCONVERGED = (
+    "the estimate is not at a maximum of the likelihood, since the fit has not converged;"
+    f" let it run on, or take a smaller tolerance. {WITH_PRIORS}"
+)
+NO_MAXIMUM = "or the fit is not at a maximum"  # of the likelihood, in words of an error
 
 
 @dataclass(frozen=True)
@@ -324,6 +335,7 @@ def summary_of(
     nothing = "needs the data" if data is None and reason is None else "none, see note"
     told = labels_in_words(fit)
     told = told and f"{told[0].upper()}{told[1:]}"
+    note = with_names(fit, note, names)
     note = " ".join(text for text in (note, unlisted_sites(fit.structure)[1], told) if text)
     held = "held at this value"
     lines = [
@@ -404,10 +416,8 @@ def _standard_errors(
             rest = distance_to_optimum(fit, data, found)
             if bool((rest.likelihood_steps.abs() < MOST_STEP).all()):
                 return found.standard_errors, found.intervals(level), "", False, rest
-            reason = (
-                "the estimate is not at a maximum of the likelihood, since the prior counts or the"
-                f" fit has not converged; {WITH_PRIORS}"
-            )
+            near = float(rest.steps.abs().max()) < MOST_STEP
+            reason = PRIOR_COUNTS if near else UNCONVERGED
         except (
             ValueError,
             RuntimeError,
@@ -415,6 +425,8 @@ def _standard_errors(
             is_flat, words = isinstance(error, Undetermined), str(error)
             if is_flat and "the prior alone" in words:
                 words = f"{words}; {WITH_PRIORS}"
+            if fit.converged:  # to a maximum of its objective, so that only a prior is left
+                words = words.replace(NO_MAXIMUM, "or held by the prior alone")
             return {}, {}, words.removeprefix("standard_errors: "), is_flat, None
     return {}, {}, reason, False, rest
 

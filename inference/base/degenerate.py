@@ -52,9 +52,10 @@ def shared_words(sums: Tensor, what: str, first: int = 0) -> tuple[str, ...]:
     """
     counts, products = sums[:, 0].numpy(), sums[:, 1:].numpy()
     used = counts >= 1.0
+    few = {k: f"{float(counts[k]):.2g}" for k in (~used).nonzero()[0].tolist()}
     words = [
-        f"{what} {k + first} is empty: {float(counts[k]):.2g} rows expected"
-        for k in (~used).nonzero()[0].tolist()
+        f"{what} {k + first} is empty: {number} row{'s' * (number != '1')} expected"
+        for k, number in few.items()
     ]
     inner = products / counts.clip(1e-300)[:, None]  # (K, K)
     diagonal = inner.diagonal()

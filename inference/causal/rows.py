@@ -75,7 +75,7 @@ import numpy as np
 from inference.causal.graphs import Cpdag, as_names, check_graph_matrix, pdag_of
 from inference.causal.pdags import class_of, extension_of, order_of
 from inference.causal.tables import Marginals, as_table, as_tables, check_rows, profiles
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 MOST_PROFILES = 2048  # whose information is inverted as one matrix
@@ -111,7 +111,7 @@ class EffectiveRows:
         """Findings in words."""
         lines = [
             f"The {self.observed_rows:,} rows tell as much about the attributes as"
-            f" {self.num_rows:,.0f} rows would whose profiles were known"
+            f" {counted(round(self.num_rows), 'row')} would whose profiles were known"
             f" ({100 * self.num_rows / self.observed_rows:.0f} %)."
         ]
         if not self.items_estimated:

@@ -262,7 +262,8 @@ def labels_of(
 ) -> list[str] | list[int]:
     """Labels of the entries along a dim.
 
-    The user's names, the model's own (``entry_names``), the item names, or 0, 1, ...; of a subset
+    The user's names, the model's own (``entry_names``), those of labels that the fit was given, the
+    item names, or 0, 1, ...; of a subset
     those of its members, as in 0*2; of the categories of all items, item after item, those of both,
     as in smoker=yes.
 
@@ -280,7 +281,7 @@ def labels_of(
         if len(chosen) != size:
             raise ValueError(f"names[{dim!r}] must hold {size} names, got {len(chosen)}")
         return chosen
-    own = getattr(fit.model, "entry_names", {}).get(dim)
+    own = getattr(fit.model, "entry_names", {}).get(dim) or _told_names(fit, dim)
     if own is not None and len(own) == size:
         return list(own)
     subsets = getattr(fit.model, "subset_dims", {}).get(dim)
@@ -301,6 +302,18 @@ def labels_of(
     if names_of is not None and len(entries := names_of(fit.structure, items)) == size:
         return entries
     return list(range(size))
+
+
+def _told_names(fit: FitRecord, dim: str) -> list[str] | None:
+    """Names of the values of a latent by the labels that the fit was given; None without."""
+    dims = getattr(fit.model, "site_dims", {})
+    for site, names in (fit.label_names or {}).items():
+        table = (fit.labels or {}).get(site)  # (N, ..., V)
+        if table is None or table.dim() != 1 + len(dims.get(site, ())):
+            continue  # of bits, whose dim is not that of their values
+        if dim.removeprefix("next_") == dims[site][-1]:
+            return [*names, *map(str, range(len(names), table.shape[-1]))]
+    return None
 
 
 class Variable(NamedTuple):
@@ -383,7 +396,10 @@ def _part(whole: Variable, name: str, places: tuple[int, ...] | None) -> Variabl
 
 
 def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
-    """Replace entry numbers in a text, ``predictors[1, 0]``, by names, ``mean[1, age]``."""
+    """Replace entry numbers in a text, ``predictors[1, 0]``, by names, ``mean[1, age]``.
+
+    Sites alone, as in "12 entries of predictors, initial", get the names of their estimates.
+    """
 
     def named(found: re.Match[str]) -> str:
         site, places = found[1], [int(place) for place in found[2].split(",")]
@@ -402,4 +418,15 @@ def with_names(fit: FitRecord, text: str, names: Names | None = None) -> str:
         labels = [str(known[place]) for known, place in zip(own.labels, places, strict=True)]
         return f"{own.name}[{', '.join(labels)}]"
 
-    return re.sub(r"(\w+)\[(\d+(?:, ?\d+)*)\]", named, text)
+    def renamed(found: re.Match[str]) -> str:
+        known = variables_of(fit, names)
+        sites = [
+            ", ".join(each.name for each in known[site] if each.is_increasing)
+            if site in known
+            else site
+            for site in found[1].split(", ")
+        ]
+        return f"entries of {', '.join(sites)}"
+
+    text = re.sub(r"(\w+)\[(\d+(?:, ?\d+)*)\]", named, text)
+    return re.sub(r"entries of (\w+(?:, \w+)*)", renamed, text)

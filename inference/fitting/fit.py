@@ -915,6 +915,7 @@ def assemble(
         bic_price=bic_price(problem.structure, problem, params),
         choice=outcome.choice,
         latents=_latents(problem, one_row),
+        shared_latents=_shared_latents(one_row),
         row_weights=problem.every_weight(),
         labels=problem.every_label(),
         renamed=outcome.renamed,
@@ -936,11 +937,22 @@ def _latents(problem: Problem, program: Program) -> dict[str, tuple[int, ...]] |
     return out or None
 
 
+def _shared_latents(program: Program) -> dict[str, tuple[int, ...]] | None:
+    """Discrete latents that all rows have in common, and values of each, by site."""
+    out: dict[str, tuple[int, ...]] = {}
+    for name in program.names("latent"):
+        if name in (*program.row_latents, *program.integrated):
+            continue
+        site = program.site(name)
+        out[name] = (max(1, math.prod(site.shape)), 2 if site.is_binary else site.num_values or 0)
+    return out or None
+
+
 def _warn_bounds(at_bound: list[str]) -> None:
     if at_bound:
         warnings.warn(
-            f"estimates on the bound of their interval: {listed(at_bound)}; the likelihood may have"
-            " no maximum inside",
+            f"estimates on the bound of their interval: {listed(at_bound)}; the objective rises up"
+            " to that bound, where they are held",
             BoundWarning,
             stacklevel=4,
         )
@@ -962,7 +974,9 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
         and not faults
         and restarts.num_reached == 1
     ):
-        alone = f"only one of the {restarts.num_ended} starts run to the end reached it"
+        num_tried = restarts.num_tried_at_all
+        kept = "that were not stopped early " * (num_tried > restarts.num_ended)
+        alone = f"only one of the {restarts.num_ended} starts {kept}reached it"
         if isinstance(method, SAEM):
             alone = (
                 f"each of the {restarts.num_ended - 1} other starts ended more than"
@@ -970,8 +984,8 @@ def _warn_starts(restarts: Restarts, method: Method, is_plain: bool) -> None:
             )
         warnings.warn(
             f"the best optimum was not replicated: {alone}, so a better one may exist. Run more"
-            f" starts, such as method={type(method).__name__}(), num_restarts=100, and see whether"
-            " the best one comes again; fewer components have fewer optima",
+            f" starts, such as method={type(method).__name__}(), num_restarts={restarts.num_next},"
+            " and see whether the best one comes again; fewer components have fewer optima",
             StartsWarning,
             stacklevel=4,
         )

@@ -19,7 +19,7 @@ from inference.programs.global_state import threads_for
 from inference.programs.program import Params
 from inference.programs.quadrature import Quadrature, quadrature_of
 from inference.structures.registry import structure_of
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import listed, shows_briefly
 
 
 @shows_briefly
@@ -86,6 +86,16 @@ class Restarts:
         return max(1, int((reached if self.replicates is None else self.replicates[reached]).sum()))
 
     @property
+    def num_tried_at_all(self) -> int:
+        """Number of starts tried, those stopped early among them."""
+        return max(self.num_ended, self.num_tried or 0)
+
+    @property
+    def num_next(self) -> int:
+        """Number of starts to try where one alone reached the best optimum: twice as many."""
+        return max(20, 10 * math.ceil(self.num_tried_at_all / 5))
+
+    @property
     def num_optima(self) -> int:
         """Number of distinct optima reached, degenerate solutions left out."""
         return 1 if self.optimum is None else max(1, int(self.optimum.max()) + 1)
@@ -114,13 +124,8 @@ class Restarts:
         if self.optimum is None:
             return ""
         words = []
-        tried = "" if self.num_tried is None else f", the most promising of {self.num_tried} tried"
-        merged = " or merged with one of these" if self.num_ended > len(self.objective) else ""
         if self.num_ended > 1 or self.num_tried is not None:
-            words.append(
-                f"The best optimum was reached by {self.num_reached} of the {self.num_ended} starts"
-                f" run to the end{merged}{tried}."
-            )
+            words.append(self._account())
             if self.is_ambiguous:
                 words.append(
                     f"They found {self.num_optima} distinct optima, and another one fits as well"
@@ -140,7 +145,8 @@ class Restarts:
             words.append(
                 "There was one start, so nothing says whether another would have ended higher."
             )
-        bad = sum(bool(reasons) for reasons in self.degenerate)
+        often = [1] * len(self.degenerate) if self.replicates is None else self.replicates.tolist()
+        bad = sum(n for n, reasons in zip(often, self.degenerate, strict=False) if reasons)
         if self.faults:
             words.append(
                 "The estimate is no proper optimum, and no start found one:"
@@ -153,6 +159,25 @@ class Restarts:
                 f" {first[0]}); these rank behind."
             )
         return " ".join(words)
+
+    def _account(self) -> str:
+        """Account of all starts: run to the end, merged, stopped early, and at the best optimum."""
+        num_run = len(self.objective)
+        tried = self.num_tried_at_all
+        merged, stopped = self.num_ended - num_run, tried - self.num_ended
+        if not merged and not stopped:
+            return (
+                f"{num_run} starts were run to the end, {self.num_reached} of them to the best"
+                " optimum."
+            )
+        fates = [f"{num_run} {'was' if num_run == 1 else 'were'} run to the end"]
+        fates += [f"{merged} merged with one of these on its hill"] if merged else []
+        fates += [f"{stopped} fell behind and stopped early"] if stopped else []
+        kept = " or ".join(["run to the end"] + ["merged"] * bool(merged))
+        return (
+            f"Of {tried} starts {listed(fates)}. The best optimum was reached by"
+            f" {self.num_reached} of the {self.num_ended} that were {kept}."
+        )
 
 
 @shows_briefly
@@ -193,6 +218,8 @@ class FitRecord:
             elsewhere. Standard errors and intervals take that graph as given.
         latents: by discrete latent site, how many there are in a row and how many values each has;
             None where the model sums them out inside a distribution of its own.
+        shared_latents: likewise, of discrete latents outside the plates over rows, which all rows
+            have in common; None for none.
         row_weights: how often each row counted, (N,); None for once.
         labels: by latent site, log p(label | value) of each row, (N, ..., V), alike for all values
             where nothing was known; None for a fit without labels. ``log_likelihood`` is then that
@@ -232,6 +259,7 @@ class FitRecord:
     local_draws: Params | None = None
     choice: PenaltyChoice | None = None
     latents: dict[str, tuple[int, ...]] | None = None
+    shared_latents: dict[str, tuple[int, ...]] | None = None
     row_weights: Tensor | None = None
     log_likelihood_error: float | None = None
     labels: dict[str, Tensor] | None = None

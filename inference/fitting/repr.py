@@ -70,7 +70,8 @@ def labels_in_words(fit: FitRecord) -> str:
     kind = "supervised" if all(bool(mask.all()) for mask in masks) else "semi-supervised"
     steps = f", {counted(places, 'label')}" if places != some else ""
     doubt = f", {fit.label_error:.2g} of labels taken to be wrong" if fit.label_error else ""
-    return f"{kind}: {some:,} of {counted(fit.num_rows, 'row')} labelled{steps}{doubt}"
+    unit = "sequence" if has_sequences(fit) else "row"
+    return f"{kind}: {some:,} of {counted(fit.num_rows, unit)} labelled{steps}{doubt}"
 
 
 def _size(fit: FitRecord) -> tuple[str, str]:
@@ -120,17 +121,20 @@ def _weights(fit: FitRecord) -> str:
 
 
 def _latents(fit: FitRecord) -> str:
-    sites = [f"{name} ({_values(*sizes)})" for name, sizes in (fit.latents or {}).items()]
+    sites = [f"{name} ({_values(sizes)})" for name, sizes in (fit.latents or {}).items()]
+    shared = (fit.shared_latents or {}).items()
+    sites += [f"{name} ({_values(sizes, 'in all')}, shared by all rows)" for name, sizes in shared]
     sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
     return listed(sites, MOST_SITES) or "none"
 
 
-def _values(count: int, num_values: int) -> str:
+def _values(sizes: tuple[int, ...], where: str = "in a row") -> str:
+    count, num_values = sizes
     if num_values == 2 and count > 1:
         return f"{count} bits"
-    return f"{num_values} values" + (f", {count} in a row" if count > 1 else "")
+    return f"{num_values} values" + (f", {count} {where}" if count > 1 else "")
 
 
 def course_of(fit: FitRecord) -> str:

@@ -107,7 +107,7 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
     Args:
         fit: of any program that answers row by row; data: the rows, as the fit takes them.
         names: names of the entries by dim, for example ``{"component": ["low", "high"]}``; a latent
-            of several values then has these as values.
+            of several values has these, or those of the labels of the fit, as values.
 
     Raises:
         ValueError: if ``data`` or ``names`` do not fit the model, or rows of the program have no
@@ -182,7 +182,7 @@ def _columns(
             modes_of_site = whole_numbers(mode)
             values[site] = {
                 site: np.asarray(labels)[modes_of_site]
-                if names is not None and dim in names
+                if isinstance(labels[0], str)
                 else modes_of_site
             }
     return chances, values, steps

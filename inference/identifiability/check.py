@@ -46,7 +46,7 @@ from inference.identifiability.verdicts import (
 from inference.structures.layers.attributes import AttributeStructure
 from inference.structures.layers.structure import LayeredStructure
 from inference.structures.registry import structure_of
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.descriptions.layers import FAINT, GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.responses import LogNormal, NegativeBinomial, Normal, Poisson
 
@@ -89,8 +89,8 @@ def check_identifiability(
     Args:
         fit: a fit of a model with ``layers()``, or parameters by site name (then ``layers`` is
             needed); or a :class:`~ppl_models.LatentAttributeModel` before any fit.
-        threshold: least size of an edge, in every layer; None for the penalty's own, and 0 where
-            there is no penalty or the graph is given.
+        threshold: least size of an edge, in every layer; None for the penalty's own; of a graph
+            that was found, a twentieth of the predictors' unit; and 0 of any other.
         item_names: J names; None for the fit's.
         latent_names: names by latent site, for example ``{"latents_1": ["Number", "Algebra"]}``.
         layers: the layers of the parameters, bottom-up; None for the model's.
@@ -147,6 +147,8 @@ def check_identifiability(
         least = 0.0 if threshold is None else float(threshold)
         if threshold is None and layer.penalty is not None and edges is None:
             least = float(layer.penalty.threshold)
+        elif threshold is None and layer.estimated:
+            least = FAINT * layer.unit(params)
         thresholds.append(least)
         proportions = None
         if root is not None and root.latent == layer.parent:

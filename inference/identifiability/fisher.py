@@ -30,6 +30,7 @@ JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
 SCORE_ZERO = 1e-8
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
+FAINT = 1e-6  # eigenvalue of the scaled information, below which a direction is hardly determined
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
 
 
@@ -90,6 +91,18 @@ class InformationReport:
         """Full rank of the information: the parameters are locally identified."""
         return self.rank == self.num_parameters
 
+    @property
+    def is_faint(self) -> bool:
+        """Full rank, with a direction in which the distribution all but stays the same."""
+        return self.is_full_rank and self.weakest is not None and self.weakest.eigenvalue < FAINT
+
+    @property
+    def verdict(self) -> str:
+        """Verdict: "local" by the rank, "nearly open" if hardly, or "not identified"."""
+        if not self.is_full_rank:
+            return "not identified"
+        return "nearly open" if self.is_faint else "local"
+
     def text(self) -> str:
         """The report in words."""
         source = (
@@ -97,7 +110,10 @@ class InformationReport:
         )
         if self.is_full_rank:
             lines = [
-                "The parameters are locally identified: no small change of them leaves the"
+                "The parameters are hardly identified locally: along the weakest direction the"
+                " distribution of the data all but stays the same."
+                if self.is_faint
+                else "The parameters are locally identified: no small change of them leaves the"
                 " distribution of the data as it is.",
                 f"Fisher information: full rank, {self.rank} of {self.num_parameters}"
                 f" parameters{source}.",
@@ -124,6 +140,7 @@ class InformationReport:
             "num_parameters": self.num_parameters,
             "rank": self.rank,
             "is_full_rank": self.is_full_rank,
+            "is_faint": self.is_faint,
             "eigenvalues": self.eigenvalues.tolist(),
             "condition_number": self.condition_number if self.is_full_rank else None,
             "null_directions": [

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from inference.base.structure import Structure, threshold_labels
-from inference.fitting.columns import dims_of, labels_of
+from inference.fitting.columns import with_names
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_jacobian
@@ -112,10 +112,14 @@ class LatentClassReport:
         """The report in words."""
         found, lines = self.information, []
         if found.is_full_rank:
+            one = self.num_classes == 1
+            inside = f"{found.num_parameters} parameters"
+            if found.num_parameters < self.num_free:
+                inside += f" that lie inside their range, of {self.num_free},"
             lines.append(
-                f"Near this estimate the answers determine the {self.num_classes} classes: every"
-                f" small change of the {found.num_parameters} free numbers changes how likely some"
-                " pattern of answers is."
+                f"Near this estimate the answers {'hardly ' * found.is_faint}determine the"
+                f" {'chances' if one else f'{self.num_classes} classes'}: every small change of"
+                f" the {inside} changes how likely some pattern of answers is."
             )
             if found.weakest is not None:
                 lines.append(f"Least sure: {', '.join(found.weakest.names[:6])}.")
@@ -173,7 +177,7 @@ def check_latent_classes(
     chances = log_likelihood_rows(fit, cells).double().exp()
     information = information_from_jacobian(
         scores * chances.unsqueeze(-1),
-        [_named(fit, name) for name in names],
+        [with_names(fit, name) for name in names],
         chances.clamp(min=1e-300),
     )
     items = list(fit.item_names) or [str(j) for j in range(len(sizes))]
@@ -181,17 +185,6 @@ def check_latent_classes(
     groups = three_groups(sizes, k) if free_tables and k > 1 else None
     own = None if groups is None else tuple(tuple(items[j] for j in group) for group in groups)
     return LatentClassReport(k, own, information, fit.num_parameters, tuple(sizes))
-
-
-def _named(fit: FitRecord, entry: str) -> str:
-    """Entry by the names of its places: probabilities[0, smoker=yes] for [0,3]."""
-    site, _, places = entry.partition("[")
-    if not places:
-        return entry
-    shape = fit.params[site].shape
-    dims = zip(places.rstrip("]").split(","), dims_of(fit, site, shape), shape, strict=True)
-    labels = [str(labels_of(fit, dim, size)[int(place)]) for place, dim, size in dims]
-    return f"{site}[{', '.join(labels)}]"
 
 
 def three_groups(sizes: Sequence[int], num_classes: int) -> tuple[tuple[int, ...], ...]:

@@ -215,7 +215,10 @@ class ClassAccuracy:
             simulated.
         by_class: expected share of the rows put into each class that belong there, (K,); NaN where
             no row is.
-        guess: expected share that is right where all rows are put into the largest class.
+        guess: expected share that is right where all rows are put into the largest class, in the
+            data that ``accuracy`` was worked out from; ``largest``: the estimated share of that
+            class. They differ where classes were taken to lie nearer than in the fit, since shares
+            are then more even, and by the chance of simulated rows.
         entropy_r2: 1 - entropy of the true posterior over that of even chances; ``said_r2``: as the
             posterior has it.
         apart: how far apart the classes are taken to be, 1 as far as in the fit.
@@ -233,6 +236,7 @@ class ClassAccuracy:
     apart: float
     note: str
     is_enough: bool = False
+    largest: float = math.nan
 
     @property
     def overstated(self) -> float:
@@ -299,7 +303,9 @@ def class_accuracy(
                 )
                 return _accuracy(own, own, note=note)
         mean, error, apart = _at_gain(problem, fit.params, gain, num_replicates or usual, seed)
-    mean[3:] = np.where(np.isnan(own[3:]), np.nan, mean[3:])
+    # rows that are put into classes less surely than simulated ones have nothing to take off
+    guess, mean = mean[1], np.where(np.isnan(own), np.nan, np.fmin(mean, own))
+    mean[1] = guess
     return _accuracy(mean, own, error, apart)
 
 
@@ -314,7 +320,7 @@ def _accuracy(
     accuracy, guess, entropy = (float(value) for value in judged[:3])
     right, said_r2 = float(said[0]), float(said[2])
     values = (accuracy, right, error, judged[3:], guess, entropy, said_r2, apart, note, is_enough)
-    return ClassAccuracy(*values)
+    return ClassAccuracy(*values, largest=float(said[1]))
 
 
 def _other_rows(fit: FitRecord, num_rows: int) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ppl_models.descriptions.layers import FAINT
+
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
@@ -78,6 +80,7 @@ def heat_map(
     texts: np.ndarray | None = None,
     most: tuple[int, int] = MOST_TICKS,
     length: int = 24,
+    least: float = 0.0,
 ) -> AxesImage:
     """Draw a matrix as coloured cells.
 
@@ -92,10 +95,11 @@ def heat_map(
         texts: of the cells.
         most: rows and columns that are named at most.
         length: letters beyond which a name is cut.
+        least: half-width of the colours where all values are smaller, with ``limits`` None.
     """
     clipped = False
     if limits is None:
-        limit, clipped = symmetric_limit(values)
+        limit, clipped = symmetric_limit(values, least)
         limits, colours = (-limit, limit), DIVERGING
         bar += f" (darkest beyond ±{limit:.3g})" if bar and clipped else ""
     image = ax.imshow(values, colours, aspect="auto", interpolation="nearest", clim=limits)
@@ -146,33 +150,35 @@ def check_image_shape(image_shape: tuple[int, int], num_items: int, caller: str)
     return int(image_shape[0]), int(image_shape[1])
 
 
-def symmetric_limit(values: np.ndarray) -> tuple[float, bool]:
+def symmetric_limit(values: np.ndarray, least: float = 0.0) -> tuple[float, bool]:
     """Half-width of a symmetric colour range, and whether some values lie beyond it.
 
     The largest size; but where that is more than twice the 90 % quantile of the sizes that differ
     from zero (a few entries at their bound, say), that quantile, so that the others keep their
-    colours.
+    colours. No range is narrower than ``least``, so that what is next to nothing is pale.
     """
-    sizes = np.abs(values[np.isfinite(values)])
-    largest = float(sizes.max(initial=0.0))
+    found = np.abs(values[np.isfinite(values)])
+    largest = float(found.max(initial=0.0))
     if largest == 0.0:
         return 1.0, False
-    usual = float(np.quantile(sizes[sizes > 0.02 * largest], 0.9))
-    return (usual, True) if largest > 2 * usual else (largest, False)
+    usual = float(np.quantile(found[found > 0.02 * largest], 0.9))
+    is_wide = largest > 2 * max(usual, least)
+    return max(usual if is_wide else largest, least), is_wide
 
 
 def present_edges(
-    layer: GeneralizedLinearLayer, weights: np.ndarray, threshold: float | None = None
+    fit: Fit, layer: GeneralizedLinearLayer, threshold: float | None = None
 ) -> tuple[np.ndarray, float]:
     """Return which loadings or mean effects (J, K) count as edges, and the cut for their size.
 
-    By default that is the penalty's own threshold, for a graph that was estimated none, and else a
-    tenth of the layer's largest loading.
+    By default that is the penalty's own threshold, for a graph that was estimated a twentieth of
+    the predictors' unit, which no data of usual size see, and else a tenth of the largest loading.
     """
+    weights = effects_of(fit, layer)
     if threshold is None and layer.penalty is not None:
         threshold = float(layer.penalty.threshold)
     elif threshold is None and layer.estimated:
-        threshold = 0.0
+        threshold = FAINT * layer.unit(fit.params)
     elif threshold is None:
         threshold = 0.1 * float(np.abs(weights).max(initial=0.0))
     present = np.abs(weights) > threshold

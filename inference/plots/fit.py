@@ -131,13 +131,13 @@ def plot_check(
     if check.observed.shape[1] == 1 and axes is None:
         return _plot_one_column(check, name)
     num_simulations = len(check.simulated)
-    figure = new_figure(12, 4)
+    figure = new_figure(10.5, 3.8)
     left, middle, right = figure.subplots(1, 3) if axes is None else axes
     observed, simulated = check.item_means()
     low, high = check.interval()
     centre = simulated.mean(0)
     bars = np.stack([np.clip(centre - low, 0, None), np.clip(high - centre, 0, None)])
-    left.errorbar(observed, centre, bars, fmt="o", color=SIMULATED, markersize=3.5, linewidth=0.8)
+    left.errorbar(observed, centre, bars, fmt="o", color=SIMULATED, markersize=4.5, linewidth=1.0)
     num_varying = int((np.nanmin(check.observed, 0) < np.nanmax(check.observed, 0)).sum())
     # observed as likely as any to be the least or the largest
     by_chance = 2 * num_varying / (num_simulations + 1)
@@ -148,7 +148,7 @@ def plot_check(
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
     right.plot(
-        pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=3, alpha=0.5
+        pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=4.5, alpha=0.5
     )
     right.set(xlabel="observed", ylabel="simulated", title="Correlation of each pair of items")
     for ax, values in ((left, (observed, centre)), (right, (pairs, simulated_pairs))):
@@ -180,7 +180,7 @@ def _histograms(ax: Axes, observed: np.ndarray, simulated: np.ndarray, bins: Any
     ax.hist(observed, bins, density=True, color="#bbbbbb", label="observed")
     style: dict[str, Any] = {"histtype": "step", "color": SIMULATED, "linewidth": 1.8}
     ax.hist(simulated.ravel(), bins, density=True, label="simulated", **style)
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=9)
 
 
 def _plot_one_column(check: PredictiveCheck, name: str) -> Figure:
@@ -218,8 +218,9 @@ def _title(figure: Figure, check: PredictiveCheck, name: str) -> None:
         if rows == check.num_rows
         else f"{rows:,} of {counted(check.num_rows, 'row')}"
     )
-    of = f"{name}: {of}" if name else of
-    figure.suptitle(
+    words = (
         "Data simulated from the fit beside the data"
         f" ({counted(len(check.simulated), 'simulation')}, {of})"
     )
+    title = f"{name[0].upper()}{name[1:]}\n{words}" if name else words
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")  # whole where the rest is scrolled

@@ -54,7 +54,10 @@ def plot_loadings(
     num_rows, num_columns = values.shape
     ax = axes_of(ax, min(14.0, 3.5 + 0.35 * num_columns), min(12.0, 2.0 + 0.2 * num_rows))
     row_names = labels_of(fit, rows, num_rows, names)
-    heat_map(ax, values, row_names, labels_of(fit, columns, num_columns, names), site, None)
+    own = [layer for layer in fit.structure.layers or () if layer.loadings == site]
+    least = own[0].unit(fit.params) / 2 if own else 0.0
+    labels = labels_of(fit, columns, num_columns, names)
+    heat_map(ax, values, row_names, labels, site, None, least=least)
     title = f"{site}: {rows} by {columns}"
     ax.set(xlabel=columns, ylabel=rows, title=title if values.any() else f"{title} (all zero)")
     return ax
@@ -114,7 +117,7 @@ def plot_loading_images(
     lines = -(-len(pictures) // num_columns)
     columns = -(-len(pictures) // lines)  # lines of equal length
     ax = axes_of(ax, 1.35 * columns + 1.2, 1.6 * lines * shape[0] / shape[1] + 0.6)
-    limit, clipped = symmetric_limit(loadings)
+    limit, clipped = symmetric_limit(loadings, layer.unit(fit.params) / 2)
     clipped = clipped or bool(np.abs(intercepts).max() > limit)
     for i, picture in enumerate(pictures):
         row, column = divmod(i, columns)
@@ -141,8 +144,9 @@ def plot_latent_graph(
     Args:
         fit: the fit.
         ax: where to draw; a new figure if None.
-        threshold: loadings up to this size are left out; by default the penalty's own threshold, or
-            without a penalty a tenth of the layer's largest.
+        threshold: loadings up to this size are left out; by default the penalty's own threshold, a
+            twentieth of the predictors' unit in a graph that was estimated, or else a tenth of the
+            layer's largest.
         names: names of the entries by dim.
         max_items: with more items, the bottom row is one box, and each latent shows how many items
             it is tied to.
@@ -157,7 +161,7 @@ def plot_latent_graph(
     shown = []
     for depth, layer in enumerate(layers):
         weights = effects_of(fit, layer)
-        present, cut = present_edges(layer, weights, threshold)
+        present, cut = present_edges(fit, layer, threshold)
         shown.append(f"|{layer.loadings}| > {cut:.3g}")
         upper = _places(layer.num_parents)
         if depth == 0 and counted:
@@ -180,7 +184,7 @@ def plot_latent_graph(
     corner: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 1.0)}
     ax.legend(frameon=False, fontsize=8, ncols=2, **corner)
     ax.set(xlim=(-0.16, 1.02), ylim=(-0.25 if counted else -0.55, len(layers) + 0.55))
-    ax.set_title(f"Latent graph (edges: {', '.join(shown)})")
+    ax.set_title(f"Latent graph (edges: {', '.join(shown)})", loc="left")
     ax.set_axis_off()
     return ax
 

@@ -512,7 +512,8 @@ class Coordinates:
         A chance p with standard error s is worth :math:`n = p (1 - p) / s^2` rows. Where fewer than
         five of them speak for its rarer side, :math:`n \min(p, 1 - p) < 5`, its logit has no normal
         distribution and its limits would run from 0 to 1: they are Wilson's there, the chances q
-        with :math:`(p - q)^2 \le w^2 q (1 - q) / n`.
+        with :math:`(p - q)^2 \le w^2 q (1 - q) / n`. Diagonals of positive definite matrices and of
+        their factors are positive: their limits are those of the logarithm.
 
         Source: E. B. Wilson (1927), doi:10.1080/01621459.1927.10502953.
         """
@@ -522,11 +523,20 @@ class Coordinates:
         out = {}
         for part in self.parts:
             value = self.center[part.name]
-            if part.scale in MATRICES or part.chart is not None:  # on the scale of the entries
-                out[part.name] = (
-                    value - width * spread[part.name],
-                    value + width * spread[part.name],
-                )
+            # on the scale of the entries, but the diagonal's logarithm
+            if part.scale in MATRICES or part.chart is not None:
+                step = width * spread[part.name]
+                ends = [value - step, value + step]
+                if part.scale != "correlation":
+                    diagonal, ratio = (
+                        entries.diagonal(dim1=-2, dim2=-1)
+                        for entries in (value, (step / value).exp())
+                    )
+                    ends = [
+                        end.diagonal_scatter(own, dim1=-2, dim2=-1)
+                        for end, own in zip(ends, (diagonal / ratio, diagonal * ratio), strict=True)
+                    ]
+                out[part.name] = (ends[0], ends[1])
             elif part.scale in ("simplex", "logit"):  # of each entry by itself
                 out[part.name] = _limits_of_chance(value, spread[part.name], width)
             else:

@@ -169,7 +169,10 @@ def _named(graph: Cpdag | None, drawn: Cpdag) -> str:
     """Return a graph in one line, and whether it is the one that the page is about."""
     if graph is None:
         return "no graph (free table)"
-    return "; ".join(graph.text().splitlines()) + (" (the graph above)" if graph == drawn else "")
+    own = (
+        "the graph above" if drawn.matrix.any() else "the answer above"
+    )  # none is drawn of no edges
+    return "; ".join(graph.text().splitlines()) + (f" ({own})" if graph == drawn else "")
 
 
 def _edges(report: AttributeReport) -> Iterator[Part]:

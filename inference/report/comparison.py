@@ -101,16 +101,24 @@ def _how_sure(comparison: Comparison) -> Finding:
 
 def _on_the_fits(comparison: Comparison) -> Finding:
     restless = _names(comparison, lambda record: not record["converged"])
-    conditions = entry("conditions")
-    unknown = _names(
-        comparison, lambda record: conditions.get(record["identifiability"], [""])[0] == "bad"
-    )
     words = [f"Not converged: {listed(restless)}." if restless else "All fits converged."]
-    words += [say("comparison.open", names=listed(unknown))] if unknown else []
+    found = {
+        kind: _names(comparison, lambda record, kind=kind: _determined(record) == kind)
+        for kind in ("open", "hardly", "undecided")
+    }
+    words += [say(f"comparison.{kind}", names=listed(own)) for kind, own in found.items() if own]
     step = say("comparison.again", restless=listed(restless)) if restless else ""
-    mark = "care" if restless or unknown else "good"
+    mark = "" if found["undecided"] else "good"
+    mark = "care" if restless or found["open"] or found["hardly"] else mark
     mark = "bad" if comparison.names[0] in restless else mark
     return finding("comparison.fits.all", mark=mark, words=" ".join(words), step=step)
+
+
+def _determined(record: dict[str, Any]) -> str:
+    """Whether a fit's estimates are determined, by the name of the sentence on it."""
+    kinds = {"not identified": "open", "nearly open": "hardly", "local": "yes"}
+    kinds |= dict.fromkeys(("strict", "generic"), "yes")
+    return kinds.get(record["identifiability"], "undecided")
 
 
 def _on_misfit(comparison: Comparison) -> Finding | None:

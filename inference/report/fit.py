@@ -6,6 +6,7 @@ What the page says of the model itself is the business of its kind: see
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import re
@@ -158,23 +159,33 @@ def _answer(subject: Subject) -> Answer:
         first = own.verdict.findings[1]  # how sure the number is
         is_doubted = any(own.mark in ("care", "bad") for own in findings)
         doubt = f" {say('fit.chosen_doubt')}" if is_doubted else ""
-        words = own.verdict.answer + doubt
+        unsure = f" {first.answer}" if first.mark in ("care", "bad") else ""
+        words = own.verdict.answer + unsure + doubt
         findings.append(Finding(first.mark, say("fit.chosen"), words, first.step))
         parts = [part for section in own.sections[1:] for part in section.parts]
         sections.insert(2, Section("size", "How many?", parts))
     if fit.warnings and found.mark == "good":
         findings.append(finding("fit.warned.all", num=counted(len(fit.warnings), "warning")))
     answer = verdict_of(findings, *found.steps, answer=found.answer, about=found.about)
-    return Answer(f"{fit.model_name}: fit report", answer, more=sections)
+    return Answer(f"{_title(fit)}: fit report", answer, more=sections)
+
+
+def _summary(fit: Fit) -> str:
+    """First paragraph of the model's docstring."""
+    text = (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " ")
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
+
+
+def _title(fit: Fit) -> str:
+    """Name of the model in words: that which its docstring begins with, or of a program."""
+    if not dataclasses.is_dataclass(fit.model):
+        return f"Program {fit.model_name}"
+    return re.split(r"[:.,(]| (?:of|with) (?:K|D|one)\b", _summary(fit))[0].strip()
 
 
 def _what(subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    words = re.sub(
-        r":\w+:`~?(?:[\w.]*\.)?(\w+)`",
-        r"\1",
-        (inspect.getdoc(fit.model) or "").strip().split("\n\n")[0].replace("\n", " "),
-    )
+    words = _summary(fit)
     if words:
         yield Paragraph(words)
     taken = columns_in_words(fit)
@@ -249,7 +260,8 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             )
         )
         converged = int(np.asarray(fit.restarts.converged).sum())
-        rows.append([f"{len(ends)} starts run to the end, {fit.objective_name}", spread, ""])
+        ended = " run to the end" if fit.restarts.optimum is not None else ""
+        rows.append([f"{len(ends)} starts{ended}, {fit.objective_name}", spread, ""])
         rows.append(["of these, converged", f"{converged} of {len(ends)}", ""])
         if not words and not fit.objective_name.endswith(
             "per row"
@@ -362,3 +374,6 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
     if local is not None:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))
+        size = subject.fit.num_parameters
+        if local.num_judged > size:
+            yield Note(say("fit.counted_too", size=size, rest=local.num_judged - size))

@@ -37,8 +37,10 @@ def how_many_answer(answer: HowMany, *more: Finding | None) -> Answer:
             on the same numbers.
     """
     groups = _groups(answer) if isinstance(answer, HowManyGroups) else ()
+    least = "at least " if answer.status == "grid too short" else ""
+    number, rows = f"{least}{answer.num_components}", rows_in_words(answer.fit)
     return Answer(
-        f"How many {answer.noun}s? {answer.num_components}, for {rows_in_words(answer.fit)}",
+        f"How many {answer.counts}s? {number}, for {rows}",
         how_many_verdict(answer, *more),
         more=[
             Section("distributions", "Distributions and numbers", _figures(answer)),
@@ -205,12 +207,15 @@ def _figures(answer: HowMany) -> Iterator[Part]:
 
 def _groups(answer: HowManyGroups) -> list[Part]:
     groups, noun = answer.groups, answer.noun
+    if groups.num_fitted == 1:
+        return []
     lines = [
         f"group {i}: {noun}{'' if len(group) == 1 else 's'} {', '.join(str(k) for k in group)}"
         for i, group in enumerate(groups.separated)
     ]
     words = say(
         "how_many.overlap",
+        noun=noun,
         Noun=noun.capitalize(),
         unit=answer.unit,
         fitted=answer.counted(groups.num_fitted),

@@ -20,6 +20,7 @@ from inference.report.sections import NEEDS_DATA, Subject, cut
 from inference.report.words import say
 
 MOST_LINES = 60  # of a table
+FEW_VALUES, LEAST_SHOWN = 10, 0.001  # values of a latent, and chances of those of more, shown
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
 
 
@@ -101,17 +102,27 @@ def _outside(subject: Subject) -> list[str]:
     return [name for name in program.names("latent") if name not in program.row_latents]
 
 
-def _of_parameters(subject: Subject) -> Iterator[Part]:
-    """Latents outside the plates over rows, such as those that switch parameters on."""
-    means, lines = subject.once(_means), []
+def shared_values(subject: Subject) -> list[tuple[str, np.ndarray]]:
+    """Latents that all rows have in common, entry by entry: name and chances of the values."""
+    means, out = subject.once(_means), []
     for site in _outside(subject):
-        chances = means[site].detach().cpu().double()
-        values = range(1, 2) if chances.shape[-1] == 2 else range(chances.shape[-1])
+        chances = means[site].detach().cpu().double().numpy()
         for entry in itertools.product(*map(range, chances.shape[:-1])):
             name = f"{site}[{', '.join(map(str, entry))}]" if entry else site
-            lines += [
-                [name, str(value), number(float(chances[(*entry, value)]), 3)] for value in values
-            ]
+            out.append((name, chances[entry]))
+    return out
+
+
+def _of_parameters(subject: Subject) -> Iterator[Part]:
+    """Latents outside the plates over rows, such as those that switch parameters on."""
+    lines = []
+    for name, chances in subject.once(shared_values):
+        values = [1] if len(chances) == 2 else range(len(chances))
+        shown = [k for k in values if len(chances) <= FEW_VALUES or chances[k] >= LEAST_SHOWN]
+        lines += [[name, str(k), number(float(chances[k]), 3)] for k in shown]
+        left = len(values) - len(shown)
+        if left:
+            lines.append([name, f"{left:,} others", f"below {LEAST_SHOWN} each"])
     if lines:
         head = ("latent outside the rows", "value", "posterior probability")
         yield from cut(Table(head, lines), MOST_LINES)
@@ -182,14 +193,25 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         return say("latents.enough_accuracy", share=share, note=found.note)
     if found.note:
         return say("latents.uncorrected_accuracy", share=share, unit=unit, note=found.note)
+    is_same = f"{found.guess:.0%}" == f"{found.largest:.0%}"
+    guess = say(
+        f"latents.guess_{'same' if is_same else 'nearer' if found.apart < 1 else 'chance'}",
+        guess=100 * found.guess,
+        largest=100 * found.largest,
+        unit=unit,
+    )
     words = say(
         "latents.corrected_accuracy",
         share=share,
-        error=100 * found.error,
-        guess=100 * found.guess,
+        error=f"{100 * found.error:.1f}" if found.error >= 5e-4 else "below 0.1",
+        guess=guess,
         said=100 * found.said,
     )
-    return words + (say("latents.worthless", unit=unit) if found.worthless else "")
+    if not found.worthless:
+        return words
+    is_gain = found.accuracy - found.guess > 2 * found.error
+    why = say(f"latents.worthless_{'correction' if is_gain else 'gain'}")
+    return words + say("latents.worthless", unit=unit, why=why)
 
 
 def latents(subject: Subject) -> Iterator[Part]:
@@ -219,7 +241,13 @@ def latents(subject: Subject) -> Iterator[Part]:
         yield Note(say("latents.entropy_note"))
     values = [line for use in uses if use.is_choice for line in use.lines()]
     if values:
-        head = ("latent", "value", "share", "most probable in", "mean probability where it is")
+        head = (
+            "latent",
+            "value",
+            "mean probability",
+            "most probable in",
+            "mean probability where it is",
+        )
         yield from cut(Table(head, values), MOST_LINES)
         yield Note(say("latents.certainty_note"))
     yield from _of_parameters(subject)

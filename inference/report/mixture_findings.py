@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from inference.fitting.columns import as_matrix
 from inference.report.sections import Subject
 from inference.report.words import entry
-from ppl_models.parts.repr import listed
 
 MOST_COLUMNS = 60  # whose pairs are looked at
 CHUNK = 2**20  # numbers at once
@@ -165,17 +163,7 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
     return tuple(found.values())
 
 
-def meanings_of(noun: str, structure: Any) -> dict[str, str]:
-    """Return meanings of the parameters of components; ``noun`` names a component.
-
-    Those of numbers that families of items read differently name what stands in their place.
-    """
+def meanings_of(noun: str) -> dict[str, str]:
+    """Return meanings of the estimates of components; ``noun`` names a component."""
     words: dict[str, str] = entry("mixture.meanings")
-    known = [(name, own.site) for name, own in structure.distribution.named_estimates().items()]
-    for site in ("predictors", "dispersion"):
-        own = [name.replace("_", " ") for name, place in known if place == site]
-        if own:
-            scales = entry("mixture.scales")
-            said = listed([scales.get(name, name) for name in own])
-            words = words | {site: f"of each item in each {{noun}}: {said}"}
     return {name: text.format(noun=noun) for name, text in words.items()}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from inference.base.checkpoint import write_whole
 from inference.report.parts import Note, Part, Picture, Section
@@ -31,6 +32,9 @@ LEAST = 1e-99  # numbers below are shown as zero
 INVISIBLE = re.compile(
     "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 )
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 
 class HasSections(Protocol):
@@ -136,7 +140,7 @@ def cell(value: Any) -> str:
 
 @functools.cache
 def _templates() -> Environment:
-    return Environment(
+    found = Environment(
         loader=PackageLoader("inference.report"),
         autoescape=True,
         finalize=_visible,
@@ -144,6 +148,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters["unbroken"] = unbroken
+    return found
+
+
+def unbroken(text: str) -> Markup:
+    """Escaped text whose options, as ``--choose``, are kept on one line."""
+    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(_visible(text)))))
 
 
 def _visible(value: Any) -> Any:

@@ -12,7 +12,10 @@ from ppl_models.parts.repr import counted
 NUMBER = re.compile(
     r"([-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %| steps?| \([^)]*\)| × [\d × ]+)?|not available|-)?"
 )
-LONG, BROAD = 25, 760
+LONG = 25
+LEGIBLE = 0.65  # of a picture's size, below which its words are too small
+NARROW = (360, 468)  # pixels of a page on a telephone, and on a window of half a screen
+BROAD = 44  # letters of a table's line that the first of these holds
 MOST_CARDS, FEW_COLUMNS = (
     12,
     3,
@@ -166,6 +169,21 @@ class Table(Part):
         return len(self.rows) > LONG
 
     @property
+    def is_broad(self) -> bool:
+        """Table that is scrolled sideways on a narrow screen."""
+        if self.is_stacked or not self.rows:
+            return False
+        columns = list(zip(*([self.head, *self.rows] if self.head else self.rows), strict=True))
+        words = [
+            max(max(map(len, cell.split(" ")), default=0) for cell in cells) for cells in columns
+        ]
+        whole = [
+            max((len(cell) for cell in cells[bool(self.head) :]), default=0) if kind else word
+            for kind, cells, word in zip(self.classes, columns, words, strict=True)
+        ]
+        return sum(max(own) + 2 for own in zip(words, whole, strict=True)) > BROAD
+
+    @property
     def is_stacked(self) -> bool:
         """Table whose lines become cards on a narrow screen."""
         width = (
@@ -192,9 +210,17 @@ class Picture(Part):
     width: int
 
     @property
-    def is_broad(self) -> bool:
-        """Broad picture, which is scrolled on a narrow screen."""
-        return self.width > BROAD
+    def least_width(self) -> int:
+        """Pixels below which its words are too small to read, so that it is scrolled sideways."""
+        return round(LEGIBLE * self.width)
+
+    @property
+    def classes(self) -> str:
+        """Class of a picture that is scrolled on narrow screens: ``broad``, or ``broader``."""
+        small, half = NARROW
+        return (
+            "" if self.least_width <= small else "broad" if self.least_width <= half else "broader"
+        )
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,10 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
         is_one = check.observed.shape[1] == 1
         return say(f"predictive.{'column' if is_one else 'columns'}_fine")
     words = []
-    for what, points_to in entry("predictive.parts.points_to").items():
-        own = [departure for departure in found if departure.what == what]
+    for kind, points_to in entry("predictive.parts.points_to").items():
+        own = [departure for departure in found if kind_of(departure) == kind]
         if own:
+            what = own[0].what
             more = f", and {len(own) - MOST_NAMED:,} more" if len(own) > MOST_NAMED else ""
             named = "; ".join(_in_words(departure, names) for departure in own[:MOST_NAMED])
             words.append(f"The fit does not reproduce the {what} of {named}{more}. {points_to}.")
@@ -46,9 +47,17 @@ def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
 
 def remedy_of(found: Sequence[Departure]) -> str:
     """First remedy to try; "" without departures."""
-    off = {departure.what for departure in found}
+    off = {kind_of(departure) for departure in found}
     remedies = entry("predictive.parts.remedies").items()
-    return next((remedy for what, remedy in remedies if what in off), "")
+    return next((remedy for kind, remedy in remedies if kind in off), "")
+
+
+def kind_of(departure: Departure) -> str:
+    """Kind of a departure, with its direction where causes differ by that."""
+    if departure.what == "mean":
+        return "mean"
+    is_less = abs(departure.observed) < abs(departure.simulated)
+    return f"{departure.what}_{'less' if is_less else 'more'}"
 
 
 def _in_words(departure: Departure, names: Sequence[str]) -> str:

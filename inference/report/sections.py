@@ -17,7 +17,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import EstimateTable, estimates_of
-from inference.fitting.columns import Names, with_names
+from inference.fitting.columns import Names, variables_of, with_names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_distribution
@@ -33,7 +33,7 @@ from inference.report.parts import Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
 from inference.report.words import say
 from ppl_models.data.tables import checks_data, first_tensor
-from ppl_models.parts.repr import counted, few_digits, shows_briefly
+from ppl_models.parts.repr import counted, few_digits, listed, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES = 40  # of one site, that are listed one by one
@@ -144,6 +144,7 @@ class Local:
         is_flat: whether the likelihood of the rows does not fall in every direction.
         entries: what takes part in a direction that the distribution does not change with.
         note: why there are no standard errors, in words; "" where there are.
+        faint: what takes part in a direction that the rows hardly determine.
     """
 
     num_written: int
@@ -153,6 +154,7 @@ class Local:
     is_flat: bool
     entries: tuple[str, ...]
     note: str
+    faint: tuple[str, ...] = ()
 
     @property
     def num_open(self) -> int:
@@ -161,10 +163,12 @@ class Local:
 
     def text(self) -> str:
         """Local information in sentences."""
-        size, held = counted(self.num_judged, "free number"), ""
+        size, held = counted(self.num_judged, "free parameter"), ""
         if self.num_held:
-            num, is_ = counted(self.num_held, "number"), "is" if self.num_held == 1 else "are"
-            held = f" Beside them {num} on the end of the range {is_} held."
+            size += f" inside {'its' if self.num_judged == 1 else 'their'} range"
+            its, is_ = ("its", "is") if self.num_held == 1 else ("theirs", "are")
+            of = f"{self.num_held:,} of {self.num_written:,}"
+            held = f" The other {of} {is_} held on the end of {its}."
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
@@ -172,7 +176,12 @@ class Local:
             changes = "" if self.rank is None else say("fit.changes_with_all", size=size)
             of = "them" if changes else size
             return f"{changes}These rows leave some of {of} open: {self.note}.{held}"
-        return f"Near this estimate the rows determine all of {size}.{held}"
+        if self.note:
+            changes = say("fit.changes_with_all", size=size)
+            return f"{changes}{say('fit.not_shown', note=self.note)}{held}"
+        hardly = f", {listed(self.faint)} hardly" if self.faint else ""
+        every = "the" if self.num_judged == 1 else "all"
+        return f"Near this estimate the rows determine {every} {size}{hardly}.{held}"
 
 
 def locally(subject: Subject) -> Local | None:
@@ -192,11 +201,15 @@ def locally(subject: Subject) -> Local | None:
     coordinates = coordinates_of(fit, subject.data)
     num_judged = len(coordinates.without(coordinates.at_bound()).names)
     rank, entries = (num_judged if found.source else None), tuple[str, ...]()
+    faint = tuple[str, ...]()
     if information is not None:
         rank, null = information.rank, information.null_directions
         entries = null[0].names if null else ()
+        faint = information.weakest.names if information.is_faint and information.weakest else ()
     held = max(0, fit.num_parameters - num_judged)
-    return Local(fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note)
+    return Local(
+        fit.num_parameters, held, num_judged, rank, found.is_flat, entries, found.note, faint
+    )
 
 
 def determined(subject: Subject) -> str | HasText | None:
@@ -216,8 +229,9 @@ def shape_text(shape: Sequence[int]) -> str:
 def parameters(subject: Subject, meanings: Mapping[str, str]) -> Table:
     """The parameters of a fit: name, size, and what each means where that is known."""
     rows = [
-        [name, shape_text(value.shape), meanings.get(name, "")]
-        for name, value in subject.fit.params.items()
+        [each.name, shape_text([*map(len, each.labels)]), meanings.get(each.name, "")]
+        for variables in variables_of(subject.fit, subject.names).values()
+        for each in variables
     ]
     return Table(("parameter", "size", "meaning"), rows)
 
@@ -324,6 +338,13 @@ def checks_of(subject: Subject) -> dict[str, PredictiveCheck]:
     return predictive_checks(subject.fit, subject.data)
 
 
+def has_bounds(found: EstimateTable) -> bool:
+    """Test if some estimates lie on a bound, where they are held."""
+    return bool(found.source) and any(
+        np.isnan(row.low) and row.value != 0 and row.error != 0 for row in found.rows
+    )
+
+
 def estimates(subject: Subject) -> Section:
     """Return the section of estimates: tables, and a forest picture."""
     return Section("estimates", "Estimates", _estimates(subject))
@@ -337,7 +358,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else f"Without intervals: {found.note}."
     )
-    if found.source and any(np.isnan(row.low) and row.value != 0 for row in found.rows):
+    if has_bounds(found):
         yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
@@ -405,7 +426,9 @@ def tried(ask: Callable[[], T]) -> T | Refused:
     try:
         return ask()
     except (ValueError, RuntimeError) as reason:  # RuntimeError: an operation of the program
-        return Refused(str(reason).rstrip("."))  # without second derivatives
+        words = re.sub(r"^(\w+: )+", "", str(reason))  # without second derivatives
+        words = re.sub(r"^[a-z]+(_[a-z]+)+ (?=needs )", "it ", words)
+        return Refused(words.rstrip("."))
 
 
 def without_rows(subject: Subject) -> Refused | None:
@@ -419,7 +442,10 @@ def without_rows(subject: Subject) -> Refused | None:
 def of_rows(subject: Subject, ask: Callable[[Fit, Any], T]) -> T | Refused:
     """Return the answer to a question about the fit and all of its rows."""
     without = without_rows(subject)
-    return tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+    found = tried(lambda: ask(subject.fit, subject.data)) if without is None else without
+    if isinstance(found, Refused):
+        return Refused(with_names(subject.fit, found.reason, subject.names))
+    return found
 
 
 def told(

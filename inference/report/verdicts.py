@@ -15,10 +15,23 @@ from inference.fitting.repr import rows_in_words
 from inference.identifiability.of_fit import ROWS_EACH
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
-from inference.report.latent_use import LatentUse, certainty, classified_in_words, latent_use
+from inference.report.latent_use import (
+    LatentUse,
+    certainty,
+    classified_in_words,
+    latent_use,
+    shared_values,
+)
 from inference.report.parts import Finding, Verdict
 from inference.report.predictive_words import column_names, departures_in_words, remedy_of
-from inference.report.sections import HasRecord, Subject, checks_of, determined, locally
+from inference.report.sections import (
+    HasRecord,
+    Subject,
+    checks_of,
+    determined,
+    has_bounds,
+    locally,
+)
 from inference.report.words import entry, finding, percent, say, verdict_of
 from ppl_models.parts.repr import counted, listed
 
@@ -29,11 +42,9 @@ MOST_COMPARED = 60  # latents whose chances are compared
 LEAST_RIGHT = (
     0.8  # chance of the most probable value, below which single rows are not to be reported
 )
+MOST_SHARED = 6  # latents that all rows have in common, named in the verdict
 MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
 NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
-# eigenvalue of the information, scaled so that 1 is not confounded, below which a direction is
-# hardly determined
-FAINT = 1e-6
 
 
 @functools.singledispatch
@@ -42,7 +53,7 @@ def verdict(structure: Structure, subject: Subject) -> Verdict:
     fit, asked = subject.fit, (on_convergence, on_determination, on_latents, on_prediction)
     words = (
         f"{rows_in_words(fit)}, by the program {fit.model_name} with"
-        f" {counted(fit.num_parameters, 'free number')}."
+        f" {counted(fit.num_parameters, 'free parameter')}."
     )
     step = say("fit.comparison_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
@@ -72,7 +83,7 @@ def on_convergence(subject: Subject) -> Finding:
     if restarts.faults:
         return finding("fit.convergence.degenerate", **values)
     alone = restarts.optimum is not None and restarts.num_ended > 1 and restarts.num_reached == 1
-    step = say("fit.starts_step") if alone else ""
+    step = say("fit.starts_step", num=restarts.num_next) if alone else ""
     if rest and not near:
         engine = type(fit.method).__name__
         smaller = say("fit.smaller_tolerance", engine=engine)
@@ -97,7 +108,8 @@ def distance_in_words(subject: Subject) -> tuple[str, bool]:
         return "", False
     farthest, name = rest.largest
     if farthest < NEAR:
-        return say("fit.distance_near", max=max(farthest, 0.001)), True
+        off = " off its bound" if has_bounds(subject.estimates) else ""
+        return say("fit.distance_near", off=off, max=max(farthest, 0.001)), True
     values = {"entry": with_names(fit, name, subject.names), "farthest": farthest}
     return say("fit.distance_far", objective=rest.objective, **values), False
 
@@ -135,7 +147,7 @@ def on_determination(subject: Subject) -> Finding:
         held = f" {num} on the end of {its} range {is_} held there."
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
-        step = "" if mark == "good" else say("fit.identifiability_step")
+        step = "" if mark == "good" else _settling(record)
         found = finding("fit.determination.all", mark=mark, words=words, step=step)
         return beside_rows(subject, found, theory)
     if "is_full_rank" not in record:
@@ -152,14 +164,23 @@ def on_determination(subject: Subject) -> Finding:
         named = _named(subject, record["null_directions"][0]["coefficients"])
         words = say("fit.directions_open", named=named)
         return finding("fit.determination.undetermined", words=words)
-    weakest = record.get("information", record).get("weakest")
-    if weakest is not None and weakest["eigenvalue"] < FAINT:
-        words = say("fit.directions_weak", subject=_named(subject, weakest["coefficients"]))
+    information = record.get("information", record)
+    if information.get("is_faint"):
+        coefficients = information["weakest"]["coefficients"]
+        words = say("fit.directions_weak", subject=_named(subject, coefficients))
         return finding("fit.determination.open_entries", words=words)
     if subject.data is not None and subject.estimates.is_flat:
         words = say("fit.directions_unsure", note=subject.estimates.note)
         return finding("fit.determination.flat", words=words)
-    return finding("fit.determination.local", held=held)
+    found = finding("fit.determination.local", held=held)
+    return _of_few_rows(subject, found, say("fit.large_sample"))
+
+
+def _settling(record: dict[str, Any]) -> str:
+    """Step that a verdict of theorems asks for, by what layers that fall short have below them."""
+    layers = enumerate(record.get("layers", ()))
+    short = [d for d, layer in layers if layer["verdict"] not in ("strict", "generic")]
+    return say(f"fit.{'latents_step' if any(short) else 'identifiability_step'}")
 
 
 def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
@@ -171,12 +192,8 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
         theory: what it says where the rows leave the estimate open.
     """
     local, fit = subject.once(locally), subject.fit
-    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
-    if local is None and finding.mark == "good" and seen < size and fit.draws is None:
-        words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
-        return Finding("care", finding.question, words, say("fit.more_rows"))
     if local is None:
-        return finding
+        return _of_few_rows(subject, finding, theory)
     if finding.mark == "bad" and (local.num_open or local.is_flat):
         words = with_names(fit, local.text(), subject.names)
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
@@ -194,6 +211,17 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
+def _of_few_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
+    """Return a finding on the model, taken back where rows are fewer than the free numbers."""
+    fit = subject.fit
+    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
+    is_read = subject.data is not None and subject.estimates.source
+    if finding.mark != "good" or seen >= size or fit.draws is not None or is_read:
+        return finding
+    words = say("fit.rows_too_few", seen=seen, size=size, theory=theory)
+    return Finding("care", finding.question, words, say("fit.more_rows"))
+
+
 def _named(subject: Subject, entries: Iterable[str]) -> str:
     return listed([with_names(subject.fit, entry, subject.names) for entry in entries])
 
@@ -201,14 +229,27 @@ def _named(subject: Subject, entries: Iterable[str]) -> str:
 def on_latents(subject: Subject) -> Finding | None:
     """Use of each latent, and how well the data determine its values."""
     uses = subject.once(latent_use) if subject.data is not None else []
-    if not uses:
+    shared = subject.once(shared_values) if subject.data is not None else []
+    if not uses and not shared:
         return None
     found = subject.once(certainty) if len(uses) == 1 and uses[0].is_choice else None
     parts = [_on_values(use, found) if use.is_choice else _on_bits(use) for use in uses]
     steps = list(dict.fromkeys(step for _, step in parts if step))
     mark = "bad" if found is not None and found.worthless else "care" if steps else "good"
-    words, step = " ".join(said for said, _ in parts), " ".join(steps)
+    step = " ".join(steps)
+    words = " ".join([*(said for said, _ in parts), *_on_shared(shared)])
     return finding("fit.latents.all", mark=mark, words=words, step=step)
+
+
+def _on_shared(shared: Sequence[tuple[str, np.ndarray]]) -> list[str]:
+    """Latents that all rows have in common: the most probable value of each."""
+    values = [
+        f"{name} is {chances.argmax()} (probability {min(chances.max(), 0.999):.3g})"
+        for name, chances in shared[:MOST_SHARED]
+    ]
+    more = len(shared) - len(values)
+    and_more = f"; {more:,} more are in the section on latents" if more else ""
+    return [say("fit.shared_latents", values=listed(values), more=and_more)] if values else []
 
 
 def _on_bits(use: LatentUse) -> tuple[str, str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from inference.report.parts import Finding, Verdict
+
+FEWER = re.compile(
+    r"\b(fewer|without) (latents|factors|components|groups|values|columns of the dictionary)", re.I
+)  # what a step asks for
 
 
 @functools.cache
@@ -55,8 +60,16 @@ def verdict_of(
         about: what is judged.
     """
     findings = tuple(found for found in asked if found is not None)
-    steps = tuple(dict.fromkeys([*(found.step for found in findings if found.step), *always]))
-    return Verdict(findings, steps or tuple(filter(None, (nothing,))), answer, about)
+    steps = [step for step in (*(found.step for found in findings), *always) if step]
+    if any(FEWER.search(step) for step in steps):  # then none asks for one more
+        remedies, beside = (
+            entry("predictive.parts.remedies"),
+            entry("predictive.parts.beside_fewer"),
+        )
+        instead = {remedies[what]: words for what, words in beside.items()}
+        steps = [instead.get(step, step) for step in steps]
+    own = tuple(dict.fromkeys(steps)) or tuple(filter(None, (nothing,)))
+    return Verdict(findings, own, answer, about)
 
 
 def percent(share: float) -> str:

@@ -192,9 +192,8 @@ def _again(highest: Fit, before: Fit, large: Fit, data: Any, seed: int) -> Fit:
         params = {name: torch.cat([row.params[name] for row in rows]) for name in rows[0].params}
         objective = torch.cat([row.objective for row in rows])
         ranking = rank_restarts(problem, params, objective)
-        num_tried = rows[0].num_tried
-        if num_tried is not None:
-            num_tried += len(objective) - len(rows[0].objective)
+        is_search = any(row.num_tried is not None for row in rows)
+        num_tried = sum(row.num_tried or row.num_ended for row in rows) if is_search else None
         restarts = replace(
             best.restarts,
             objective=objective,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ppl_models.parts.blocks import Blocks
 from ppl_models.parts.distributions import BinaryVector
-from ppl_models.parts.responses import ResponseFamily
+from ppl_models.parts.responses import ResponseFamily, sizes
 
 if TYPE_CHECKING:
     from ppl_models.parts.item_curves import CurvedItems
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 Params = dict[str, Tensor]
+FAINT = 0.05  # of the unit of the predictors: an effect that is next to none
 PROPORTION_LIMIT = 1e-6  # estimated proportions stay so far from 0 and 1
 START_RANGE = (0.05, 0.95)  # of a proportion at the start
 
@@ -328,6 +329,19 @@ class GeneralizedLinearLayer:
         if self.terms is None or self.graph is None:
             return "additive"
         return "dina" if bool((self.graph.sum(-1) == 1).all()) else "gdm"
+
+    def unit(self, params: Mapping[str, Tensor]) -> float:
+        """Unit of the predictors: 1 of log-odds and logarithms, a standard deviation of noise.
+
+        Of normal items the smallest standard deviation; where there are others too, at most 1.
+        """
+        if self.dispersion is None or self.dispersion not in params:
+            return 1.0
+        variances = torch.as_tensor(params[self.dispersion])[
+            ~sizes(self.response, self.num_items)
+        ].cpu()
+        noise = variances.sqrt().tolist()
+        return float(min(noise if len(noise) == self.num_items else [1.0, *noise]))
 
     def effects(self, loadings: Tensor) -> Tensor:
         """Average effect of each parent on the predictor, (..., children, parents)."""

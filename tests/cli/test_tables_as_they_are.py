@@ -148,3 +148,23 @@ def test_new_answers_come_a_line_each(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     own = pd.read_csv(tmp_path / "out" / "posterior.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "rows.csv"), own)
+
+
+def test_unlike_columns_on_their_side_are_refused_and_turned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.normal(40, 9, 60).round(1),
+            "visits": rng.poisson(3.0, 60),
+            "town": rng.choice(["Ulm", "Bern"], 60),
+        }
+    )
+    table.T.to_csv(tmp_path / "side.csv")
+    options = ("--components", 1, "--no-progress", "--no-report", "--out", tmp_path / "out")
+    said = run("fit", "mixture", tmp_path / "side.csv", *options)
+    assert said.exit_code == 2
+    assert "the table lies on its side; say --transpose" in " ".join(said.stderr.split())
+    assert not (tmp_path / "out").exists()  # before any work
+    said = run("fit", "mixture", tmp_path / "side.csv", "--transpose", *options)
+    assert said.exit_code == 0, said.output
+    assert "categories: town" in said.stdout

@@ -211,7 +211,7 @@ def test_a_single_find_is_said_and_kept(tmp_path, monkeypatch):
         for w in caught
     )
     text = result.restarts.text()
-    assert "reached by 1 of the 3 starts run to the end, the most promising of 3 tried" in text
+    assert "3 starts were run to the end, 1 of them to the best optimum." in text
     assert result.restarts.next_best is not None
     assert f"{result.restarts.next_best:.4g}" in text
     result.save(tmp_path / "fit")

@@ -191,7 +191,7 @@ def test_the_graph_has_one_edge_a_loading_beyond_the_threshold() -> None:
     assert sorted(len(c.get_offsets()) for c in nodes) == [2, 3, 8]
     assert {"item", "latent_1", "latent_2"} <= set(texts(ax))
     assert "<script>al…ript>" in texts(ax)
-    assert "|loadings_1| > 0.3" in ax.get_title()
+    assert "|loadings_1| > 0.3" in ax.get_title(loc="left")
 
 
 def test_the_graph_counts_many_items_and_obeys_a_given_graph() -> None:

@@ -109,7 +109,7 @@ def test_a_doubtful_attribute_and_a_fall_are_named(tmp_path: Path) -> None:
     params["loadings"][asks] /= -8
     result = replace(fit(design.model, items, EM(tolerance=1e-6)), params=params)
     text = text_of(write_report(result, items, tmp_path))
-    assert "Do not report single rows on 0" in text
+    assert "Do not report single rows on attribute 0" in text
     assert "Items whose expected answer falls when an attribute is added" in text
     assert "not reproduced well" in text
 
@@ -161,7 +161,7 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
         float(error) < 0.5 for error in re.findall(r"0\.\d{3} \((\d+\.\d{3})\)", text)
     )  # not what a flat direction makes of it
     assert "Give every attribute items that ask for it alone" in text
-    assert "The answers do not determine 0, 1, so that these figures say nothing there" in text
+    assert "The answers do not determine attribute 0, attribute 1, so that these figures" in text
     assert text.count("no: not determined by the answers") == 2
 
 

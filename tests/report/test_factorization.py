@@ -44,7 +44,7 @@ def test_counts_that_vary_more_than_poisson_counts_are_named(tmp_path):
     )  # variance five times the mean
     page = page_of(PoissonFactorization(10, 2), clumps, tmp_path)
     assert "times as much as Poisson counts would, so that small components may be noise" in page
-    assert "--distribution nb-linear" in page
+    assert '<span class="option">--distribution</span> nb-linear' in page
 
 
 def test_the_share_that_the_components_account_for(tmp_path):

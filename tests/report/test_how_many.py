@@ -4,7 +4,7 @@ not.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pandas as pd
 import pytest
@@ -12,10 +12,12 @@ import torch
 
 from inference.acdc import acdc
 from inference.report.components import selection_verdict, why
-from inference.report.how_many import how_many_verdict
+from inference.report.how_many import how_many_answer, how_many_verdict
 from inference.selection import fit_grid, select_components
+from inference.selection.order_selection.result import HowManyGroups
 from inference.selection.reproducibility import reproducibility
 from ppl_models import PoissonFactorization
+from ppl_models.parts.repr import counted
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -108,3 +110,18 @@ def test_a_choice_by_one_criterion_says_what_speaks_against_it(counts):
     assert "Compare more, up to 6." in " ".join(verdict.steps)
     assert verdict.mark == "care"
     assert "component(s)" not in " ".join(why(result, other, halves))
+
+
+@pytest.mark.parametrize("status", ["confident", "unsure", "misfit", "grid too short"])
+def test_one_noun_for_what_the_number_counts(answer, status):
+    """Failed: "How many components? 2" above "at least 2 separated groups" of 4 components."""
+    values = {field.name: getattr(answer, field.name) for field in fields(answer)}
+    groups = HowManyGroups(**(values | {"status": status}))
+    number = answer.num_components
+    is_groups = status in ("misfit", "grid too short")
+    assert groups.counts == ("separated group" if is_groups else "component")
+    if is_groups:
+        assert counted(number, groups.counts) in groups._number_in_grid()
+    title = how_many_answer(replace(answer, status=status)).title
+    least = "at least " if status == "grid too short" else ""
+    assert title.startswith(f"How many components? {least}{number}, for 24 rows")

@@ -335,7 +335,7 @@ def test_steps_that_a_mask_hides_are_not_counted(tmp_path: Path) -> None:
 def test_intervals_are_those_of_a_maximum_of_the_likelihood() -> None:
     data = 5 + torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     held = estimates_of(own(own_programs.tight, data), data)
-    assert "not at a maximum of the likelihood" in held.note
+    assert "the prior moves the estimate away from the maximum" in held.note
     assert np.isnan(held.rows[0].low)
     early = own(own_programs.regression_mixture, own_programs.lines(), max_iterations=1)
     assert "not at a maximum" in estimates_of(early, own_programs.lines()).note

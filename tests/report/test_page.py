@@ -19,6 +19,7 @@ from inference.report.parts import (
     Finding,
     Note,
     Paragraph,
+    Picture,
     Section,
     Table,
     Verbatim,
@@ -87,3 +88,23 @@ def test_what_is_laid_out_lies_in_the_templates() -> None:
     assert {
         path.name for path in resources.files("inference.report").joinpath("templates").iterdir()
     } == {"page.html", "page.css", "parts.html", "words.toml"}
+
+
+def test_options_are_kept_on_one_line_and_escaped() -> None:
+    words = "use --choose 1..6, or a--b, or ---, or <--free-items>"
+    shown = html_of([Note(words), Warned([words]), Finding("good", "Why?", words)])
+    assert shown.count('<span class="option">--choose</span> 1..6') == 3
+    assert shown.count('&lt;<span class="option">--free-items</span>&gt;') == 3
+    assert shown.count('class="option"') == 6
+
+
+def test_what_is_wider_or_longer_than_a_screen_says_so() -> None:
+    pictures = [Picture("a picture", "", width) for width in (500, 700, 1300)]
+    assert [own.classes for own in pictures] == ["", "broad", "broader"]
+    assert "--least: 845px" in html_of(pictures)
+    numbers = [["item", "0.123 (0.456)", "0.123 (0.456)", "0.123 (0.456)"]] * 30
+    long = Table(("name", "guessing", "slipping", "difference"), numbers)
+    assert 'class="wide long broad" data-lines="30"' in html_of([long])
+    small = Table(("a", "b"), [["0", "1"]] * 20)
+    assert 'class="wide"' in html_of([small])
+    assert not Table((), []).is_broad

@@ -80,6 +80,7 @@ def test_what_is_hardly_determined_is_no_good_news() -> None:
         def to_dict(self) -> dict[str, Any]:
             return {
                 "is_full_rank": True,
+                "is_faint": True,
                 "weakest": {
                     "eigenvalue": 1e-9,
                     "coefficients": {"leak[2]": 1.0, "failure[0,2]": -1.0},
@@ -140,15 +141,16 @@ def test_steps_that_are_classified_no_better_than_by_the_largest_class_get_a_cro
     on = np.tile([0.95, 0.05], (50, 1))
     subject = subject_of(classes, ANSWERS, uses=[LatentUse("states", ("0", "1"), True, on, "step")])
     subject.found[certainty] = ClassAccuracy(
-        0.62, 0.95, 0.02, np.array([0.7, 0.5]), 0.6, 0.1, 0.8, 0.2, ""
+        0.62, 0.95, 0.02, np.array([0.7, 0.5]), 0.6, 0.1, 0.8, 0.2, "", largest=0.9
     )
     found = on_latents(subject)
     assert found is not None
     assert found.mark == "bad"
     assert (
-        "62 % of the steps are expected to be classified correctly (standard error 2.0), and 60 %"
-        " if all" in found.answer
+        "62 % of the steps are expected to be classified correctly (standard error 2.0)."
+        in found.answer
     )
+    assert "60 % would be right, and not its estimated share of 90 %: " in found.answer
     subject.found[certainty] = ClassAccuracy(
         0.92, 0.95, 0.02, np.array([0.9, 0.9]), 0.6, 0.1, 0.8, 1.0, ""
     )

@@ -92,7 +92,7 @@ def attributes_of(subject: Subject) -> list[str]:
     """Return the names of the attributes."""
     size = layer_of(subject).num_parents
     labels = labels_of(subject.fit, "attribute", size, subject.names)
-    return [f"attribute {label}" if isinstance(label, int) else str(label) for label in labels]
+    return [f"attribute {label}" if str(label).isdigit() else str(label) for label in labels]
 
 
 def items_of(subject: Subject) -> list[str]:
@@ -438,12 +438,13 @@ def _on_graph(subject: Subject) -> Finding | None:
 @fitted.register
 def _(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     layer, items = structure.layers[0], items_of(subject)
+    asked = "freely" if layer.graph is None else "found" if layer.estimated else "q_matrix"
     yield Paragraph(
         say(
             "attributes.model_note",
             num_parents=layer.num_parents,
             names=", ".join(attributes_of(subject)),
-            asked=say(f"attributes.asked_{'freely' if layer.graph is None else 'q_matrix'}"),
+            asked=say(f"attributes.asked_{asked}"),
             num_items=layer.num_items,
         )
     )

@@ -6,11 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from inference.base.structure import Structure
 from inference.fitting.columns import as_matrix
 from inference.plots.layers import plot_loadings
 from inference.report.page import number, picture
-from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Table, Verdict
-from inference.report.sections import Subject, estimates, fitted, middle, sizes
+from inference.report.parts import (
+    Equations,
+    Finding,
+    Note,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    Verdict,
+)
+from inference.report.sections import Subject, estimates, fitted, middle, predictive, sizes
 from inference.report.verdicts import on_convergence, on_prediction, verdict, what_was_fitted
 from inference.report.words import finding, say, verdict_of
 from inference.structures.dictionary.structure import DictionaryStructure
@@ -56,10 +66,21 @@ def _accounted(subject: Subject) -> str:
     )
 
 
+def _is_off(subject: Subject) -> bool:
+    """Tell whether residuals contradict the noise that was stated."""
+    return any("residuals contradict the model" in text for text in subject.fit.warnings)
+
+
 def _on_noise(subject: Subject) -> Finding | None:
-    """Residuals that contradict the noise that was stated."""
-    off = any("residuals contradict the model" in text for text in subject.fit.warnings)
-    return finding("dictionary.noise.contradicted") if off else None
+    return finding("dictionary.noise.contradicted") if _is_off(subject) else None
+
+
+@predictive.register
+def _(structure: DictionaryStructure, subject: Subject) -> Iterator[Part]:
+    if _is_off(subject):
+        yield Note(say("dictionary.not_compared"))
+    else:
+        yield from predictive.dispatch(Structure)(structure, subject)
 
 
 def _on_columns(subject: Subject) -> Finding | None:

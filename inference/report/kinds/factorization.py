@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 
 from inference.fitting.columns import as_matrix, labels_of
 from inference.inspection.signatures import match_signatures
@@ -17,7 +18,6 @@ from inference.report.parts import Equations, Finding, Paragraph, Part, Section,
 from inference.report.sections import (
     HasText,
     Subject,
-    determined,
     estimates,
     fitted,
     identified,
@@ -26,14 +26,13 @@ from inference.report.sections import (
 )
 from inference.report.verdicts import (
     on_convergence,
-    on_determination,
     on_latents,
     on_prediction,
     verdict,
     what_was_fitted,
 )
-from inference.report.words import finding, say, verdict_of
-from inference.structures.factorization.factor_analysis import FactorAnalysisStructure
+from inference.report.words import finding, percent, say, verdict_of
+from inference.structures.factorization.factor_analysis import HEYWOOD, FactorAnalysisStructure
 from inference.structures.factorization.structure import FactorizationStructure
 from inference.structures.factorization.unmixing import UnmixingStructure
 from inference.structures.factorization.usage import UsageStructure
@@ -43,7 +42,12 @@ LEAST_ALIKE = (
     0.95  # cosine of a signature with that of another start, below which it is said to differ
 )
 CLOSE = 1.0  # nats below the best start
+LEAST_SHARED = 0.01  # of a column's variance with a factor, below which it says nothing of it
+INDICATORS = 3  # columns that share a factor and determine it
 CLEAR_EXCESS = 1.5  # of the variance of counts over their mean
+# standard errors of that ratio; a squared residual of a Poisson count has at most the variance 3
+# where its mean is above 1
+CLEAR_ERRORS = 3.0
 
 
 # -------------------------------------------------------------------- the verdict
@@ -98,13 +102,43 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
         num_items=structure.about.num_items,
         factors=counted(size, "factor"),
     )
-    words += f"The factors explain {100 * share:.0f} % of the variance of the columns."
-    turned = None if size == 1 else finding("factorization.verdict.rotation")
+    factors = "factor explains" if size == 1 else "factors explain"
+    words += f"The {factors} {100 * share:.0f} % of the variance of the columns."
+    asked = (on_convergence, _on_noise, _on_factors, on_prediction)
     step = say("factorization.factors_step")
-    determined = on_determination(subject) if size == 1 else turned
-    return verdict_of(
-        [what_was_fitted(words), on_convergence(subject), determined, on_prediction(subject)], step
-    )
+    return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
+
+
+def _noise_shares(subject: Subject) -> Tensor:
+    """Share of each item's variance that is noise, (J,)."""
+    structure = subject.fit.structure
+    if not isinstance(structure, FactorAnalysisStructure):
+        raise TypeError("factors were expected")
+    return structure.noise_shares(subject.fit.params)
+
+
+def _on_noise(subject: Subject) -> Finding | None:
+    """Heywood cases: items without noise of their own."""
+    shares = _noise_shares(subject)
+    items = labels_of(subject.fit, "item", len(shares), subject.names)
+    worst = [str(items[j]) for j in shares.argsort().tolist() if float(shares[j]) < HEYWOOD]
+    if not worst:
+        return None
+    word = "it" if len(worst) == 1 else "them"
+    words = say("factorization.no_noise", items=listed(worst), word=word)
+    return finding("factorization.noise.improper", words=words)
+
+
+def _on_factors(subject: Subject) -> Finding:
+    """Uniqueness of factors: several up to a rotation, one up to its sign."""
+    if subject.fit.structure.about.num_components > 1:
+        return finding("factorization.verdict.rotation")
+    shares = _noise_shares(subject)
+    num = int((1 - shares > LEAST_SHARED).sum())
+    values = {"num": num, "size": len(shares), "least": percent(LEAST_SHARED)}
+    if num < INDICATORS:
+        return finding("factorization.verdict.few", words=say("factorization.few_shared", **values))
+    return finding("factorization.verdict.one", words=say("factorization.one_factor", **values))
 
 
 @verdict.register
@@ -185,7 +219,12 @@ def _on_starts(structure: FactorizationStructure, subject: Subject) -> Finding |
     if not _is_bounded(structure):
         return finding("factorization.starts.closed_form")
     near = int((ends >= ends.max() - CLOSE).sum())
-    words = say("factorization.start_agreement", near=near, num=len(ends), CLOSE=CLOSE)
+    rested = int(fit.restarts.converged.sum())
+    left = len(ends) - rested
+    was = "was" if left == 1 else "were"
+    given_up = f" and {left} {was} given up before" if left else ""
+    numbers = {"num": len(ends), "rested": rested, "given_up": given_up}
+    words = say("factorization.start_agreement", near=near, CLOSE=CLOSE, **numbers)
     if near > 1:
         return finding("factorization.starts.fine", words=words)
     return finding("factorization.starts.single_start", words=words)
@@ -248,6 +287,12 @@ def _on_distribution(structure: FactorizationStructure, subject: Subject) -> Fin
     if used.sum() < 2 * free or not free:
         return None
     excess = float((((values - expected) ** 2)[used] / expected[used]).sum() / (used.sum() - free))
+    least = min(1 / CLEAR_EXCESS, 1 - CLEAR_ERRORS * (3 / (used.sum() - free)) ** 0.5)
+    if excess < least:
+        is_seen = on_prediction(subject).mark == "care"
+        unseen = "" if is_seen else say("factorization.unseen_spread")
+        words = say("factorization.underdispersion", excess=excess, unseen=unseen)
+        return finding("factorization.distribution.underdispersed", words=words)
     if excess < CLEAR_EXCESS:
         return finding("factorization.distribution.fine", excess=excess)
     words = say("factorization.overdispersion", excess=excess)
@@ -260,7 +305,7 @@ def _on_distribution(structure: FactorizationStructure, subject: Subject) -> Fin
 @identified.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> str | HasText | None:
     several = structure.about.num_components > 1
-    return say("factorization.rotation_note") if several else subject.once(determined)
+    return say("factorization.rotation_note") if several else _on_factors(subject).answer
 
 
 @identified.register
@@ -366,7 +411,9 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> list[Section]:
         lambda: plot_loadings(subject.fit, "signatures", names=subject.names),
         "heat map of the factors' signatures",
     )
-    words = Paragraph(say("factorization.factors_note"))
+    up_to = "rotation" if structure.about.num_components > 1 else "sign"
+    known = say(f"factorization.determined_by_{up_to}")
+    words = Paragraph(say("factorization.factors_note", determined=known))
     return [Section("signatures", "Factors", [drawn, words]), estimates(subject)]
 
 

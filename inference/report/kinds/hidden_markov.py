@@ -86,6 +86,12 @@ def _off(found: list[Residuals]) -> list[str]:
     return [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
 
 
+def _far_first(found: list[Residuals]) -> str:
+    """Advice to look at steps far out, where there are any."""
+    is_far = any("far from" in fault for own in found for fault in own.faults)
+    return say("hidden_markov.far_first") if is_far else ""
+
+
 def residuals_of(subject: Subject) -> list[Residuals] | str:
     """Item by item; or why there are none."""
     try:
@@ -130,7 +136,8 @@ def _on_residuals(subject: Subject) -> Finding | None:
     off = _off(found)
     if not off:
         return finding("hidden_markov.residuals.fine")
-    return finding("hidden_markov.residuals.all", off="; ".join(off[:MOST_NAMED]))
+    named = "; ".join(off[:MOST_NAMED])
+    return finding("hidden_markov.residuals.all", off=named, first=_far_first(found))
 
 
 @fitted.register
@@ -138,6 +145,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
     known = "is estimated" if about.initial == "free" else "is given"
     first = entry("hidden_markov.parts").get(str(about.initial), known)
+    named = "labels" if subject.fit.labels else "moves" if about.allowed is not None else "share"
     yield Paragraph(
         say(
             "hidden_markov.model",
@@ -145,6 +153,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
             num_items=about.emission.num_items,
             word="s" if about.emission.num_items > 1 else "",
             first=first,
+            named=say(f"hidden_markov.named_by_{named}"),
         )
     )
     equation = structure.distribution.shown.replace("component", "state")
@@ -154,9 +163,7 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
         following = "state of the next visit | k ~ Categorical(transitions_{k})"
         moves = (about.durations.equation, following)
     yield Equations((*moves, f"x_{{t}} | s_{{t}} = k ~ {equation}"))
-    yield parameters(
-        subject, {**entry("hidden_markov.meanings"), **meanings_of("state", structure)}
-    )
+    yield parameters(subject, {**entry("hidden_markov.meanings"), **meanings_of("state")})
 
 
 @middle.register
@@ -236,4 +243,6 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     yield Table.of(columns)
     off = _off(found)
     if off:
-        yield Paragraph(say("hidden_markov.residuals_off", off="; ".join(off)))
+        yield Paragraph(
+            say("hidden_markov.residuals_off", off="; ".join(off), first=_far_first(found))
+        )

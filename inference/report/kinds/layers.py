@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from inference.base.structure import Structure
-from inference.fitting.columns import dims_of, labels_of
+from inference.fitting.columns import dims_of, labels_of, variables_of
 from inference.fitting.result import Fit
-from inference.plots._common import effects_of, present_edges
+from inference.plots._common import present_edges
 from inference.plots.layers import (
     plot_latent_graph,
     plot_loading_images,
@@ -88,15 +88,14 @@ def _(structure: LayeredStructure, subject: Subject) -> Verdict:
 
 
 def _on_edges(subject: Subject) -> Finding | None:
-    loose = [
-        f"{layer.parent}[{label}]"
-        for layer in subject.fit.structure.layers
-        for label in _loose(subject, layer)[0]
-    ]
-    if not loose:
-        return None
-    words = f"No: {listed(loose)} {'is' if len(loose) == 1 else 'are'} tied to nothing below."
-    return finding("layers.edges.loose", words=words)
+    said = []
+    for layer in subject.fit.structure.layers:
+        labels, cut = _loose(subject, layer)
+        loose = [f"{layer.parent}[{label}]" for label in labels]
+        if loose:
+            are = "is" if len(loose) == 1 else "are"
+            said.append(say("layers.loose", loose=listed(loose), are=are, cut=cut))
+    return finding("layers.edges.loose", words=f"No: {' '.join(said)}") if said else None
 
 
 def _parents(subject: Subject, layer: GeneralizedLinearLayer) -> list[str]:
@@ -108,7 +107,7 @@ def _parents(subject: Subject, layer: GeneralizedLinearLayer) -> list[str]:
 def _loose(subject: Subject, layer: GeneralizedLinearLayer) -> tuple[list[str], float]:
     """Return latents without an edge below, and the loading that counts as an edge."""
     fit = subject.fit
-    present, cut = present_edges(layer, effects_of(fit, layer))
+    present, cut = present_edges(fit, layer)
     labels = _parents(subject, layer)
     return [label for label, tied in zip(labels, present.sum(0), strict=True) if not tied], cut
 
@@ -149,7 +148,8 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
         more = (("τ", layer.thresholds, _between), ("γ", layer.dispersion, _spreads))
         for symbol, name, words_of in more:
             if name is not None:
-                rows.append([symbol, name, shape_text(fit.params[name].shape), words_of(layer)])
+                known = " and ".join(each.name for each in variables_of(fit, subject.names)[name])
+                rows.append([symbol, known, shape_text(fit.params[name].shape), words_of(layer)])
     *most, last = [str(layer.num_parents) for layer in layers]
     numbers = f"{', '.join(most)} and {last}" if most else last
     noun = "latent" if last == "1" else "latents"
@@ -203,7 +203,7 @@ def _priors(layer: GeneralizedLinearLayer) -> tuple[str, str]:
     effect = " or ".join(f"N(0, {value:g}²)" for value in effects) + by_item
     level = " or ".join(f"N(-ΣW/2, {value:g}²)" for value in levels) + by_item
     if layer.terms is not None:
-        effect = f"normal: effects of about {effects[-1]:g} at most"
+        effect = f"normal: effects with a standard deviation of about {effects[-1]:g}"
         effect += "; no attribute lowers an item" if layer.rising else ""
         level = f"normal: mean predictor N(0, {levels[-1]:g}²)"
         if layer.curved:
@@ -325,13 +325,18 @@ def _choice(fit: Fit) -> Iterator[Part]:
     if choice is None:
         return
     edges = sum(int(graph.sum()) for graph in fit.graphs.values())
-    yield Paragraph(say("layers.graph_search", edges=edges))
+    ebic = [number(value) for value in choice.ebic.tolist()]
+    tied = [i for i, value in enumerate(ebic) if value == ebic[choice.best]]
+    ties = say("layers.tied", num=len(tied)) if len(tied) > 1 else ""
+    yield Paragraph(say("layers.graph_search", edges=edges, ties=ties))
     columns = {
         "penalty": [settings(choice.penalties[i]) for i in choice.penalty.tolist()],
         "edges": [f"{num:,}" for num in choice.num_edges.tolist()],
         "log-likelihood": map(number, choice.log_likelihood.tolist()),
-        "EBIC (smaller is better)": map(number, choice.ebic.tolist()),
-        "kept": ["yes" if i == choice.best else "" for i in range(len(choice.ebic))],
+        "EBIC (smaller is better)": ebic,
+        "kept": [
+            "yes" if i == choice.best else "as good" if i in tied else "" for i in range(len(ebic))
+        ],
     }
     yield Table.of(columns)
 

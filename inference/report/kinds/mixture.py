@@ -69,14 +69,18 @@ def _(structure: MixtureStructure, subject: Subject) -> Verdict:
     ]
     groups = subject.once(groups_of)
     if groups is not None:
-        asked += [_on_rows(subject, groups), _on_items(groups), _on_independence(subject, groups)]
+        asked += [
+            _on_rows(subject, groups),
+            _on_items(subject, groups),
+            _on_independence(subject, groups),
+        ]
     return verdict_of(asked, *subject.number_step(say("mixture.number_step")))
 
 
 def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
     about, shares = structure.about, shares_of(subject)
     many = f"{counted(subject.fit.num_rows, 'row')} of {counted(about.num_items, 'column')}"
-    noun = "latent classes" if _is_latent_class(structure) else "components"
+    noun = "components, or latent classes" if _is_latent_class(structure) else "components"
     if about.num_components == 1:
         return finding("mixture.groups.baseline", many=many)
     if shares is None:
@@ -134,29 +138,39 @@ def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
         labels[k] for k in range(len(right)) if np.isnan(right[k]) or right[k] < LEAST_RIGHT
     ]
     if not doubtful:
-        return finding("mixture.rows.reliable", words=words)
+        is_corrected = found is not None and (found.is_enough or not found.note)
+        kind = "reliable" if is_corrected else "uncorrected"
+        kind = "contradicted" if on_prediction(subject).mark == "care" else kind
+        return finding(f"mixture.rows.{kind}", words=words)
     of = f"group {doubtful[0]}" if len(doubtful) == 1 else f"groups {listed(doubtful)}"
     step = say("mixture.classification_step", of=of)
     return finding("mixture.rows.doubtful", words=words, of=of, step=step)
 
 
-def _on_items(groups: Groups) -> Finding | None:
+def is_worthless(subject: Subject) -> bool:
+    """Test if the groups classify rows no better than the largest of them alone."""
+    found = subject.once(certainty)
+    return found is not None and found.worthless
+
+
+def _on_items(subject: Subject, groups: Groups) -> Finding | None:
     if groups.chances.shape[1] == 1:
         return None
     between = groups.between_by_item()
     order = sorted(between, key=lambda name: -between[name])
     clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
     faint = [name for name in order if between[name] < FAINT]
+    if clear and is_worthless(subject):
+        words = say("mixture.chance_groups", clear=listed(clear))
+        return finding("mixture.items.all", mark="", words=words, step="")
     words = (
         f"By share of variance between the groups: {listed(clear)}."
         if clear
-        else "Hardly any: no column has a tenth of its variance between the groups."
+        else "Hardly any by its mean: no column has a tenth of its variance between the groups."
     )
     if faint:
-        words += (
-            f" {listed(faint)} {'says' if len(faint) == 1 else 'say'} next to nothing about the"
-            " groups."
-        )
+        has = "has" if len(faint) == 1 else "have"
+        words += f" {listed(faint)} {has} nearly the same mean in all groups."
     step = say("mixture.separation_step") if not clear else ""
     return finding("mixture.items.all", mark="good" if clear else "care", words=words, step=step)
 
@@ -169,7 +183,8 @@ def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
     if found is None:
         return None
     if not found:
-        return finding("mixture.independence.accepted")
+        mark = "" if is_worthless(subject) else "good"
+        return finding("mixture.independence.accepted", mark=mark)
     shown = listed(
         [f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found]
     )
@@ -189,9 +204,9 @@ def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
 @fitted.register
 def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     about = structure.about
-    yield Paragraph(
-        say("mixture.model", num_components=about.num_components, num_items=about.num_items)
-    )
+    kind = "labelled" if subject.fit.labels else "model" if about.num_components > 1 else "one"
+    numbers = {"num_components": about.num_components, "num_items": about.num_items}
+    yield Paragraph(say(f"mixture.{kind}", **numbers))
     before = (
         "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z"
         if structure.regresses
@@ -211,7 +226,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         subject,
         {
             **{name: words for name, words in own.items() if name in subject.fit.params},
-            **meanings_of("component", structure),
+            **meanings_of("component"),
         },
     )
 
@@ -240,7 +255,7 @@ def _answers(subject: Subject) -> Iterator[Part]:
         lambda: plot_categories(subject.fit, subject.names),
         "probability of every answer in every group, one panel an item",
     )
-    yield Paragraph(say("mixture.answers_note"))
+    yield Paragraph(say("mixture.answers_note", names=_names_note(subject)))
 
 
 def _is_latent_class(structure: MixtureStructure) -> bool:
@@ -263,7 +278,8 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
         rows += [["G2", number(found.g2), words], ["X2", number(found.x2), words.partition(",")[0]]]
     accuracy = subject.once(certainty)
     if accuracy is not None:
-        words = "1: the groups do not overlap" + ("" if accuracy.note else "; uncorrected")
+        words = "1: the groups do not overlap"
+        words += "" if accuracy.note else f"; uncorrected, and {accuracy.entropy_r2:.2f} corrected"
         rows.append(["entropy R2", number(accuracy.said_r2), words])
     yield Table(("", "value", ""), rows)
     if not isinstance(found, TableFit):
@@ -282,8 +298,10 @@ def fit_of_table(subject: Subject) -> TableFit | Refused:
 
 
 def _covariates(subject: Subject) -> Iterator[Part]:
-    yield Paragraph(say("mixture.odds_ratios"))
-    yield odds_ratios(subject, lambda group: f"group {group} against 0")
+    labels = _labels(subject, subject.fit.structure.about.num_components)
+    why = "" if subject.fit.label_names else say("mixture.odds_reference")
+    yield Paragraph(say("mixture.odds_ratios", first=labels[0], why=why))
+    yield odds_ratios(subject, lambda k: f"group {labels[int(k)]} against {labels[0]}")
 
 
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
@@ -303,10 +321,11 @@ def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
 def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     labels = _labels(subject, len(groups.means))
     head = ["", *(f"group {label}" for label in labels[:MOST_GROUPS]), "all rows", "between groups"]
-    shares = groups.chances.mean(0)
+    known = shares_of(subject)
+    shares = groups.chances.mean(0) if known is None else known
     rows = [
         [
-            "share of the rows",
+            "estimated share",
             *(f"{100 * share:.1f} %" for share in shares[:MOST_GROUPS]),
             "100 %",
             "",
@@ -314,7 +333,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     ]
     put = np.bincount(groups.chances.argmax(-1), minlength=len(shares)) / len(groups.chances)
     modal = [f"{100 * share:.1f} %" for share in put[:MOST_GROUPS]]
-    rows.append(["share put there, by its most probable group", *modal, "100 %", ""])
+    rows.append(["share put there, most probable", *modal, "100 %", ""])
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
         rows.append(
             [
@@ -323,7 +342,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
                 f"{100 * groups.between[j]:.0f} %",
             ]
         )
-    yield Paragraph(say("mixture.profiles_note"))
+    yield Paragraph(say("mixture.profiles_note", names=_names_note(subject)))
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
     if found is not None:
@@ -353,3 +372,8 @@ def _labels(subject: Subject, num_components: int) -> list[str]:
     return [
         str(label) for label in labels_of(subject.fit, "component", num_components, subject.names)
     ]
+
+
+def _names_note(subject: Subject) -> str:
+    """Where the names of the groups come from."""
+    return say(f"mixture.names_of_{'labels' if subject.fit.label_names else 'numbers'}")

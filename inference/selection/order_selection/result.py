@@ -98,6 +98,11 @@ class HowMany:
         return counted(number, self.noun)
 
     @property
+    def counts(self) -> str:
+        """Noun of what the number counts."""
+        return self.noun
+
+    @property
     def word(self) -> Status:
         """The status."""
         return self.status
@@ -269,9 +274,14 @@ class HowManyGroups(HowMany):
         largest = f"{self.groups.num_fitted}, the largest number of {self.noun}s compared"
         return f"{largest}, has the smallest BIC{lenient}"
 
+    @property
+    def counts(self) -> str:
+        """Noun of what the number counts: components, or separated groups of them."""
+        is_groups = self.status in ("misfit", "grid too short")
+        return "separated group" if is_groups else self.noun
+
     def _number_in_grid(self) -> str:
-        k = self.num_components
-        return f"{k} separated group{'' if k == 1 else 's'} of {self.unit}s"
+        return f"{counted(self.num_components, self.counts)} of {self.unit}s"
 
     def _number_of_misfit(self) -> str:
         fitted = self.groups.num_fitted

@@ -294,6 +294,14 @@ class FactorAnalysisStructure(Structure):
             for place in (params[name].abs() >= ON_BOUND * self.about.bound).nonzero().tolist()
         ]
 
+    def noise_shares(self, params: Params) -> Tensor:
+        r"""Share of each item's variance that is noise, (J,).
+
+        :math:`\sigma_j^2 / (\sigma_j^2 + \sum_k \phi_{kj}^2)`.
+        """
+        noise = params["scales"].square()
+        return noise / (noise + params["signatures"].square().sum(0))
+
     def concerns(self, problem: Problem, params: Params) -> list[str]:
         r"""Heywood cases: items with next to no noise.
 
@@ -302,8 +310,7 @@ class FactorAnalysisStructure(Structure):
         Source of the limit: K. G. Joreskog (1967), Some contributions to maximum likelihood factor
         analysis, doi:10.1007/BF02289658.
         """
-        noise = params["scales"].square()
-        shares = noise / (noise + params["signatures"].square().sum(0))
+        shares = self.noise_shares(params)
         items = problem.item_names or tuple(map(str, range(len(shares))))
         worst = [j for j in shares.argsort().tolist() if float(shares[j]) < HEYWOOD]
         if not worst:

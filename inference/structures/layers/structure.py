@@ -23,6 +23,7 @@ from inference.base.steps import DrawSteps, Steps
 from inference.base.structure import (
     Capability,
     LabelledLatent,
+    NamedEstimate,
     Recommendation,
     Standard,
     Structure,
@@ -34,6 +35,7 @@ from inference.base.structure import (
     draw_steps_of,
     labelled_latents,
     more_starts,
+    named_estimates,
     normal_scales,
     num_density_items,
     num_possible_free,
@@ -653,6 +655,21 @@ def _(structure: LayeredStructure, params: Params) -> NormalScales | None:
 @dispersion_items.register(LayeredStructure)
 def _(structure: LayeredStructure, items: Sequence[str]) -> list[str]:
     return dispersed_items(structure.layers[0].response, items[: structure.layers[0].num_items])
+
+
+@named_estimates.register(LayeredStructure)
+def _(structure: LayeredStructure) -> dict[str, NamedEstimate]:
+    layer, out = structure.layers[0], dict[str, NamedEstimate]()
+    if layer.dispersion is None:
+        return out
+    for part in layer.parts():
+        if places := tuple(range(part.dispersion.start, part.dispersion.stop)):
+            name = part.family.parameter_names[1]
+            before = out[name].places or () if name in out else ()
+            out[name] = NamedEstimate(layer.dispersion, (*before, *places), torch.clone)
+    if len(out) == 1:
+        out = {name: each._replace(places=None) for name, each in out.items()}
+    return out
 
 
 @threshold_labels.register(LayeredStructure)

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import torch
 
+from inference import fit
 from ppl_models import (
     Bernoulli,
     Blocks,
@@ -35,7 +36,7 @@ from ppl_models import (
     UsageFactorization,
     items_of,
 )
-from ppl_models.data.items import described
+from ppl_models.data.items import described, refuse_lying
 from ppl_models.data.tables import CodesWarning
 
 
@@ -263,3 +264,43 @@ def test_lists_and_names_of_files_are_no_tables() -> None:
         items_of(pd.DataFrame({"x": [[1, 2]] * 4}))
     with pytest.raises(ValueError, match="a table was expected, got 'answers.csv': read the file"):
         items_of("answers.csv")
+
+
+# ---------------------------------------------------------------- tables that lie on their side
+
+
+def unlike_columns() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, 40),
+            "income": rng.normal(size=40).round(3),
+            "town": rng.choice(["Ulm", "Bern"], 40),
+            "smokes": rng.choice(["yes", "no"], 40),
+        }
+    )
+
+
+def test_a_table_of_unlike_columns_on_its_side_is_refused() -> None:
+    table = unlike_columns()
+    assert items_of(table) is not None  # as it should lie
+    for lying in (table.T, table.T.reset_index(drop=True), table.mask(table == "Ulm").T):
+        with pytest.raises(ValueError, match=r"the table lies on its side; transpose it, data\.T"):
+            items_of(lying)
+        with pytest.raises(ValueError, match="lies on its side"):
+            fit(Mixture(2), lying)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        unlike_columns().T.iloc[:2],  # numbers alone: nothing says which way they lie
+        unlike_columns().T.iloc[2:],  # texts alone
+        unlike_columns().T.iloc[:, :1],  # one column
+        pd.DataFrame({"a": ["1", "x", "2"], "b": ["y", "3", "z"]}),  # both kinds in a row
+        pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 2, 3]}),
+    ],
+    ids=["numbers", "texts", "one-column", "mixed-rows", "columns-of-one-kind"],
+)
+def test_a_table_of_which_that_is_not_sure_is_not_refused(table: pd.DataFrame) -> None:
+    refuse_lying(table)

@@ -1,0 +1,207 @@
+"""Sentences that strangers found to deny what stands elsewhere on the same page."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from support.own_programs import tight
+from support.pages import words_of
+
+from inference import EM, Fit, fit
+from inference.estimates import estimates_of
+from inference.plots.layers import plot_loadings
+from inference.report.fit import _answer
+from inference.report.sections import Subject
+from inference.report.words import entry, finding, verdict_of
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    HiddenMarkov,
+    LatentAttributeModel,
+    Normal,
+    Poisson,
+    SparseCoding,
+)
+
+
+@pytest.fixture(autouse=True)
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Painting takes most of a page's time, and says nothing."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+def quiet(model: Any, data: Any, *method: Any, **settings: Any) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(model, data, *method, seed=0, **settings)
+
+
+def page(found: Fit, data: Any) -> str:
+    """All that is written on the page of a fit."""
+    sections = _answer(Subject(found, data, None, None)).sections
+    return "\n".join(w for own in sections for part in own.parts for w in words_of(part))
+
+
+@functools.cache
+def symptoms() -> tuple[Fit, pd.DataFrame]:
+    """Three latents of four yes-no items each, and the graph that a fit finds."""
+    rng = np.random.default_rng(0)
+    bits = (rng.random((400, 3)) < 0.5).repeat(4, 1)
+    answers = (rng.random((400, 12)) < np.where(bits, 0.8, 0.2)).astype(float)
+    data = pd.DataFrame(answers, columns=[f"symptom {j}" for j in range(12)])
+    return quiet(DeepDiscreteEncoder(12, (3,), Bernoulli()), data), data
+
+
+def test_latents_of_upper_layers_lack_children_and_no_items() -> None:
+    rng = np.random.default_rng(1)
+    bits = (rng.random((300, 2)) < 0.5).repeat(3, 1)
+    data = (rng.random((300, 6)) < np.where(bits, 0.9, 0.1)).astype(float)
+    graph = np.eye(2, dtype=int).repeat(3, 0).tolist()
+    model = DeepDiscreteEncoder(6, (2, 1), Bernoulli(), graphs=(graph, None))
+    words = page(quiet(model, data), data)
+    assert "Layer 1, items given latents_1 (6 items, 2 latents): strict." in words
+    assert "which items would settle it" not in words
+    assert "or the latents of the layer below, that depend on it" in words
+
+
+def test_an_edge_of_next_to_nothing_is_none_anywhere() -> None:
+    found, data = symptoms()
+    assert "tied to nothing below" not in page(found, data)
+    idle = found.params | {"loadings_1": found.params["loadings_1"] * torch.tensor([1.0, 1, 3e-6])}
+    faint = replace(found, params=idle)
+    words = page(faint, data)
+    assert "latents_1[2] is tied to nothing below (no loading over 0.05)" in words
+    assert "determines every parameter" not in words
+    pale = replace(found, params=found.params | {"loadings_1": found.params["loadings_1"] * 3e-6})
+    assert plot_loadings(pale).images[0].norm.vmax == pytest.approx(0.5)
+
+
+def test_fits_of_one_ebic_are_all_named() -> None:
+    found, data = symptoms()
+    assert found.choice is not None
+    best = found.choice.ebic[found.choice.best]
+    tied = int((found.choice.ebic - best < 1e-6).sum())
+    assert tied == 2
+    words = page(found, data)
+    assert "was kept (2 of the fits below have it, and the one marked went on)" in words
+    assert words.count("\nas good") == 1
+    alone = replace(found.choice, ebic=found.choice.ebic + torch.arange(2.0) * 5)
+    words = page(replace(found, choice=alone), data)
+    assert "was kept. From there" in words
+    assert "as good" not in words
+
+
+def test_priors_and_graphs_of_a_diagnosis_are_as_its_tables_say() -> None:
+    rng = np.random.default_rng(2)
+    matrix = np.vstack([np.eye(2, dtype=int)] * 3 + [np.ones((1, 2), int)])
+    has = (rng.random((400, 2)) < 0.5)[:, None] >= matrix
+    data = (rng.random((400, 7)) < np.where(has.all(-1), 0.97, 0.03)).astype(float)
+    found = quiet(LatentAttributeModel(matrix.tolist(), items="dina"), data)
+    words = page(found, data)
+    assert float(found.params["loadings"].abs().max()) > 4.0
+    assert "at most" not in next(line for line in words.split("\n") if line.startswith("normal: "))
+    assert "No two attributes are joined" in words
+    assert "graph above" not in words
+    assert "no edges (the answer above)" in words
+
+
+@functools.cache
+def scales(num: int, rows: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(rows, 1)) + 0.6 * rng.normal(size=(rows, num))
+    return pd.DataFrame(table, columns=[f"scale {j}" for j in range(num)])
+
+
+def test_a_heywood_case_is_an_answer_of_the_verdict_that_asks_for_no_more_factors() -> None:
+    data = scales(5).assign(again=lambda own: own["scale 0"] + 1e-3 * own["scale 1"])
+    found = quiet(FactorAnalysis(6, 2), data)
+    answer = _answer(Subject(found, data, None, None)).verdict
+    (noise,) = [own for own in answer.findings if own.question == "Is there noise in every column?"]
+    assert noise.mark == "bad"
+    assert "Heywood" in noise.answer
+    assert "scale 0" in noise.answer or "again" in noise.answer
+    assert entry("predictive.parts.remedies")["correlation_more"] not in answer.steps
+    assert any(step.startswith("Fit fewer factors") for step in answer.steps)
+
+
+def test_one_factor_is_determined_up_to_its_sign() -> None:
+    words = page(quiet(FactorAnalysis(5, 1), scales(5)), scales(5))
+    assert "rotation" not in words
+    assert (
+        words.count("Yes, but for the sign of the factor: 5 of 5 columns share at least 1 %") == 2
+    )
+    two = page(quiet(FactorAnalysis(2, 1), scales(2)), scales(2))
+    assert "That is not shown: only 2 of 2 columns" in two
+    assert "rotation" in page(quiet(FactorAnalysis(5, 2), scales(5)), scales(5))
+
+
+def test_steps_that_ask_for_fewer_have_none_that_asks_for_more_beside_them() -> None:
+    remedy = entry("predictive.parts.remedies")["correlation_more"]
+    misfit = finding("fit.prediction.misfit", at="", words="", step=remedy)
+    assert verdict_of([misfit]).steps == (remedy,)
+    idle = finding("layers.edges.loose", words="")
+    steps = verdict_of([idle, misfit]).steps
+    assert remedy not in steps
+    assert any(step.startswith("Look at the pairs") for step in steps)
+
+
+def test_what_converged_is_moved_by_its_prior_and_not_short_of_an_optimum() -> None:
+    data = 5 + torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = quiet(tight, data)
+    assert found.converged
+    assert "converge" not in estimates_of(found, data).note
+    assert "the prior moves the estimate" in estimates_of(found, data).note
+
+
+def test_labels_name_states_and_estimates_have_their_known_names() -> None:
+    rng = np.random.default_rng(4)
+    states = np.cumsum(rng.random((8, 30)) < 0.2, 1) % 2
+    data = np.stack(
+        [
+            rng.normal(size=states.shape) + 3 * states,
+            rng.poisson(np.where(states, 6, 1)),
+            rng.random(states.shape) < np.where(states, 0.8, 0.2),
+        ],
+        -1,
+    ).astype(float)
+    model = HiddenMarkov(2, Blocks((Normal(), 1), (Poisson(), 1), (Bernoulli(), 1)))
+    labels = np.where(np.arange(8)[:, None] < 3, states, -1)
+    words = page(quiet(model, data, labels={"states": labels}), data)
+    assert "3 of 8 sequences labelled" in words
+    assert "States have the numbers of the labels" in words
+    assert "carry no meaning" not in words
+    assert "\nmean\n2 × 1\n" in words
+    assert "\nprobability\n2 × 1\n" in words
+    assert "predictors" not in words
+    assert "dispersion" not in words
+    assert "their numbers carry no meaning" in page(quiet(model, data), data)
+
+
+def test_rows_fewer_than_numbers_determine_nothing() -> None:
+    rng = np.random.default_rng(5)
+    data = (rng.random((12, 8)) < 0.5).astype(float)
+    words = page(
+        quiet(HiddenMarkov(4, Bernoulli(), 8), data[None], EM(max_iterations=5)), data[None]
+    )
+    assert "rows determine all" not in words
+
+
+def test_a_dictionary_whose_residuals_contradict_it_is_not_compared_with_the_data() -> None:
+    rng = np.random.default_rng(6)
+    codes = rng.gamma(3.0, size=(100, 3)) * (rng.random((100, 3)) < 0.4)
+    data = codes @ rng.random((3, 6)) + 0.3 * rng.normal(size=(100, 6))
+    words = page(quiet(SparseCoding(6, 3, 2), data), data)
+    assert "the residuals are far from the noise that was stated" in words
+    assert "No misfit found here" not in words
+    fine = quiet(SparseCoding(6, 3, 2, noise=None), data)
+    assert "simulated from the fit" in page(fine, data)
