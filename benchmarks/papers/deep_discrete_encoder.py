@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from inference.structures.layers.spectral import CUTS, EPSILONS, layer_factors
 from ppl_models.datasets.deep_discrete_encoder import (
     CROSS,
     MAIN,
@@ -173,3 +174,24 @@ def published_ratio(items: Tensor, response: ResponseFamily, grid: Sequence[int]
         table, shift = 2 * items - 1, 1
     values = torch.linalg.svdvals(table)
     return max(grid, key=lambda k: float(values[k - 1 + shift] / values[k + shift]))
+
+
+def published_ratio_above(
+    items: Tensor, num_latents: int, response: ResponseFamily, grid: Sequence[int]
+) -> int:
+    """The number of latents of layer 2 by the spectral ratio of the published method.
+
+    Its bits are the signs of the factor scores of layer 1, and their singular values those of the
+    linearised bits.
+
+    Args:
+        items: (N, J), complete.
+        num_latents: of layer 1.
+        response: family of the items; grid: numbers compared.
+    """
+    below = layer_factors(items, num_latents, response, CUTS[0], epsilon=EPSILONS[0]).latents
+    most = max(grid)
+    values = layer_factors(
+        below, most, Bernoulli(), CUTS[1], rank=most + 1, epsilon=EPSILONS[1]
+    ).singular_values
+    return max(grid, key=lambda k: float(values[k - 1] / values[k]))

@@ -1,8 +1,7 @@
 r"""Criteria for the number of latents behind one call, their figures in one table.
 
 - :class:`SpectralRatio`: no fit at all; the largest :math:`s_k / s_{k+1}` of the singular values of
-  a layer's centred children, linearised where they are not observed bits. For the first layer:
-  above it the number is unreliable.
+  a layer's centred children, linearised where they are not bits.
 - :class:`InformationCriterion`: EBIC, BIC or AIC of a fit for each size (thresholded and refitted
   where penalised).
 - :class:`LikelihoodRatio`: from the smallest size up, :math:`2(\ell_{k+1} - \ell_k)` against the
@@ -32,7 +31,7 @@ import torch
 
 from inference.base.drawing import Answer, draw
 from inference.base.frames import pd
-from inference.base.outcome import EstimateWarning, RowsWarning, StartsWarning
+from inference.base.outcome import RowsWarning, StartsWarning
 from inference.base.progress import NoProgress, RichProgress
 from inference.base.structure import (
     Method,
@@ -235,11 +234,7 @@ class Selection(Answer):
                 f" {self.score.upper()} had risen above its lowest value, at {last} by"
                 f" {self.rise:,.1f}.",
             )
-        if not isinstance(self.criterion, SpectralRatio) or self.study is None:
-            return ()
-        depth, _ = _varying_layer(self.study)
-        words = _above_the_first(depth)
-        return (f"{words[0].upper()}{words[1:]}.",) if depth else ()
+        return ()
 
     def by(self, criterion: str | Criterion) -> Selection:
         """The choice of another criterion, from the same fits where both want fits to all rows.
@@ -301,19 +296,16 @@ class Selection(Answer):
 class SpectralRatio:
     r"""Largest ratio of neighbouring singular values :math:`s_k / s_{k+1}` over the grid.
 
-    Above layer 1 the children are latents too, read off the data with errors that do not shrink
-    with more rows: their number can then move away from the truth as rows are added, and is given
-    with a warning.
+    Above layer 1 the children are latents too: they are drawn from their posterior under a fit of
+    the layers below (:mod:`inference.structures.layers.recoding`), whose numbers must be right.
 
     Warns:
-        EstimateWarning: at ``choose``, for a layer above the first.
+        EstimateWarning: at ``choose``, for a layer whose children are unsure in single rows.
     """
 
     def choose(self, study: Study) -> Selection:
         """Choose by singular values, without a fit."""
         depth, counts = _varying_layer(study)
-        if depth:
-            warnings.warn(_above_the_first(depth), EstimateWarning, stacklevel=2)
         problem = study.problems[0]
         values = singular_values(problem.structure, problem, depth, max(counts) + 1)
         kept = [float(values[k - 1]) for k in counts]
@@ -626,7 +618,7 @@ def select_dimension(
     Warns:
         StartsWarning: for a size whose log-likelihood stays below that of a smaller one.
         RowsWarning: for sizes that "held_out" leaves out, for which the other rows are too few.
-        EstimateWarning: for "spectral" above layer 1, where it is unreliable.
+        EstimateWarning: for "spectral" above layer 1, where latents below are unsure.
 
     Raises:
         ValueError: for an empty grid or one with repeated sizes, sizes the family refuses, an
@@ -743,20 +735,6 @@ def _figures(fits: Sequence[Fit]) -> dict[str, list[float]]:
         ],
         "reached": [result.restarts.num_reached for result in fits],
     }
-
-
-def _above_the_first(depth: int) -> str:
-    """Return the caution about singular values of layer ``depth``, counted from 0.
-
-    Measured with ``benchmarks/dde_selection.py``.
-    """
-    return (
-        f"the number of latents of layer {depth + 1} by singular values is unreliable: it is read"
-        " off estimated latents of the layer below, whose errors do not shrink with more rows. In"
-        " simulated data with three layers (54 items; 18, 6 and 2 latents; normal items) the six"
-        " latents of layer 2 were found in 2 of 8 tables of 2,000 rows and in none of 8 tables of"
-        " 8,000, mostly one too few. Compare with criterion='ebic'"
-    )
 
 
 def _varying_layer(study: Study) -> tuple[int, list[int]]:

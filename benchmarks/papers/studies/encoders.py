@@ -38,6 +38,7 @@ from papers.deep_discrete_encoder import (
     deep_design,
     generic_design,
     published_ratio,
+    published_ratio_above,
     truth_assisted,
 )
 from ppl_models import DeepDiscreteEncoder, TruncatedLasso
@@ -225,7 +226,9 @@ def selected(
 
     items = Program(model(true), None, num_rows).simulate(truth, seed)["items"]
     if criteria == ["published"]:
-        return {"published": published_ratio(items, response, grid) - true}
+        if layer == 1:
+            return {"published": published_ratio(items, response, grid) - true}
+        return {"published": published_ratio_above(items, 6, response, grid) - true}
     found = select_dimension(model, items, grid, criteria[0], EM(), seed=seed)
     return {name: found.by(name).chosen - true for name in criteria}  # of the same fits
 
@@ -251,6 +254,8 @@ def _setting(each: float, replicates: int = 100, **arguments: Any) -> Setting:
     """A setting whose run takes some seconds, and whose replicate a few of them."""
     runs = 1 if each > 5 else 20 if each < 0.2 else 5
     version, arguments = VERSIONS[arguments["what"]], arguments | {"runs": runs}
+    if arguments.get("layer") == 2 and arguments["criteria"] == ["spectral"]:
+        version = 2  # of posterior codes
     return Setting(NAME, arguments, replicates, runs * each, version, tolerance=0.02)
 
 
@@ -546,7 +551,7 @@ def _choice(own: dict[str, Any], layer: int, family: str) -> Cell:
 
     number: str | dict[str, str] = criterion
     settings = {"paper": setting("spectral") if spectral else setting("ebic", "lrt")}
-    if spectral and layer == 1:
+    if spectral:
         number = {"paper": "published", "ours": criterion}
         settings = {"paper": setting("published"), "ours": settings["paper"]}
     copied = (

@@ -97,7 +97,7 @@ class LayeredGibbs:
             prior = self._prior(depth, params, state)
             uniform = uniform_like(latents[layer.parent], generator)
             codes = self.codes if depth == 0 and layer.tabled else None
-            new[layer.parent], chances[layer.parent] = _sweep_layer(
+            new[layer.parent], chances[layer.parent] = sweep_layer(
                 layer, params, state, below, mask, prior, uniform, scan, codes
             )
         return new, chances
@@ -139,7 +139,7 @@ def features(layer: GeneralizedLinearLayer, latents: Latents) -> Tensor:
     return parents if layer.terms is None else layer.features(parents.mT).mT
 
 
-def _sweep_layer(
+def sweep_layer(
     layer: GeneralizedLinearLayer,
     params: Params,
     latents: Latents,

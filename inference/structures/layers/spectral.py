@@ -310,16 +310,20 @@ def missing_gap(values: Tensor, num_latents: int) -> str | None:
     )
 
 
-def leading_values(layer: GeneralizedLinearLayer, data: Tensor, seed: int) -> Tensor:
-    """Singular values around the number of latents: of bits, or of linearised items."""
-    num = min(layer.num_parents + NUM_BEHIND + 1, *data.shape)
+def leading_values(
+    layer: GeneralizedLinearLayer, data: Tensor, num_values: int, rank: int, seed: int
+) -> Tensor:
+    """Leading singular values of a layer's children: of bits, or of linearised items.
+
+    ``rank``: of the approximation that is linearised, at least.
+    """
     if isinstance(layer.response, Bernoulli):
-        return centred_values(data, num, seed)
-    predictor = linearised(data, layer.response, layer.num_parents + 1, seed)
-    return _leading_svd(predictor - predictor.mean(0), num, seed)[1]
+        return centred_values(data, num_values, seed)
+    predictor = linearised(data, layer.response, rank, seed)
+    return _leading_svd(predictor - predictor.mean(0), num_values, seed)[1]
 
 
-def _regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:
+def regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Params:
     """Maximum-likelihood coefficients of the children on given 0/1 latents, with R = 1."""
     family, parts = layer.response, layer.parts()
     complete, mask = filled(family, x)
@@ -427,7 +431,7 @@ def spectral_start(
                     torch.rand(latents.shape, generator=generator, dtype=torch.float64) < FLIP_SHARE
                 )
                 latents = torch.where(flip.to(latents.device), 1 - latents, latents)
-            params |= _regression(layer, below, latents)
+            params |= regression(layer, below, latents)
             below = latents
         starts.append(params | root.start(below))
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
@@ -460,7 +464,7 @@ def random_start(
         params: Params = {}
         for depth, layer in enumerate(layers):
             if depth == 0:
-                base = _regression(layer, data, data.new_zeros(len(data), layer.num_parents))
+                base = regression(layer, data, data.new_zeros(len(data), layer.num_parents))
             else:
                 base = {layer.intercepts: data.new_zeros(1, layer.num_children)}
             shape = (1, layer.num_children, layer.num_features)

@@ -17,7 +17,7 @@ from torch import Tensor
 from inference.base.align import Alignment, Labels
 from inference.base.covariates import SITE, listed_terms, open_coefficients, standard_covariates
 from inference.base.gibbs import Gibbs
-from inference.base.outcome import StartsWarning
+from inference.base.outcome import EstimateWarning, StartsWarning
 from inference.base.starts import StartSearch
 from inference.base.steps import DrawSteps, Steps
 from inference.base.structure import (
@@ -60,11 +60,9 @@ from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.gibbs import LayeredGibbs
 from inference.structures.layers.glm import DISPERSION_LIMITS
 from inference.structures.layers.graph_search import estimated_graphs
+from inference.structures.layers.recoding import DOUBT, layer_codes, unsure_codes
 from inference.structures.layers.spectral import (
-    CUTS,
-    EPSILONS,
-    centred_values,
-    layer_factors,
+    NUM_BEHIND,
     leading_values,
     missing_gap,
     random_start,
@@ -225,9 +223,10 @@ class LayeredStructure(Structure):
             and self.layers[0].edges is None
             and problem.num_rows >= ROWS_OF_A_GAP
         ):
-            words = missing_gap(
-                leading_values(self.layers[0], items, problem.seed), self.layers[0].num_parents
-            )
+            size = self.layers[0].num_parents
+            num_values = min(size + NUM_BEHIND + 1, *items.shape)
+            values = leading_values(self.layers[0], items, num_values, size + 1, problem.seed)
+            words = missing_gap(values, size)
             if words is not None:
                 warnings.warn(
                     f"init='spectral': {words}. The start may say little of"
@@ -706,28 +705,17 @@ def _(structure: LayeredStructure, params: Params) -> int:
 def _(structure: LayeredStructure, problem: Problem, depth: int, num_values: int) -> Tensor:
     below, layers = structure._items(problem.data), structure.layers
     for d, layer in enumerate(layers[:depth]):
-        size, family, seed = layer.num_parents, layer.response, problem.seed
-        below = layer_factors(
-            below, size, family, CUTS[d > 0], seed, epsilon=EPSILONS[d > 0]
-        ).latents
+        codes = layer_codes(layer, below, d, problem.seed)
+        if codes.doubt > DOUBT:
+            warnings.warn(unsure_codes(d, codes.doubt), EstimateWarning, stacklevel=4)
+        below = codes.bits
     layer = layers[depth]
     if num_values > min(below.shape):
         raise ValueError(
             f"{num_values} singular values were asked for, but the data of layer {depth + 1}"
             f" have rank at most {min(below.shape)}"
         )
-    if depth == 0 and isinstance(layer.response, Bernoulli):
-        return centred_values(below, num_values, problem.seed)
-    factors = layer_factors(
-        below,
-        num_values - 1,
-        layer.response,
-        CUTS[depth > 0],
-        problem.seed,
-        num_values,
-        EPSILONS[depth > 0],
-    )
-    return factors.singular_values[:num_values]
+    return leading_values(layer, below, num_values, num_values, problem.seed)
 
 
 @check_rank.register(LayeredStructure)
