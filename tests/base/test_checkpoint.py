@@ -301,6 +301,8 @@ def test_engines_with_checkpoints_are_resumed_by_equal_programs(tmp_path: Path) 
         calls = 0
 
         class Tired:
+            stopped = False
+
             def update(self, *_: Any, **__: Any) -> None:
                 nonlocal calls
                 calls += 1

@@ -108,7 +108,7 @@ def test_em_tells_how_far_the_slowest_restart_is_from_stopping(monkeypatch):
     monkeypatch.setattr(
         RichProgress,
         "update",
-        lambda self, iteration, objective, active, gap: seen.append((active, gap)),
+        lambda self, iteration, objective, active, gap, *_: seen.append((active, gap)),
     )
     rows = (
         torch.randn(200, 2, generator=torch.Generator().manual_seed(0)).double()

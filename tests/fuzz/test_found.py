@@ -148,7 +148,7 @@ def test_a_search_with_one_configuration_runs():
 
 
 def test_a_laplace_approximation_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="Laplace: every parameter lies on the bound"):
+    with pytest.raises(ValueError, match="Laplace: every parameter is known or lies on the bound"):
         fit(
             DeepNoisyOr(5, (3, 1), (0.5, 0.5)),
             np.ones((6, 5)),

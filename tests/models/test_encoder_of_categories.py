@@ -97,7 +97,7 @@ def test_everything_has_the_names_of_the_answers(found: Fit, answers: pd.DataFra
         "loadings_1[c0=green, 1]",
         "thresholds[q0:rarely|often]",
         "thresholds[q3:often|always]",
-        "dispersion[age]",
+        "variance[age]",
     } <= set(rows)
     assert not [
         row for row in rows if "blue" in row

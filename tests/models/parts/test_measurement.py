@@ -134,7 +134,7 @@ def test_stochastic_em_agrees_with_exact_em() -> None:
 def test_a_fit_without_settings_finds_guessing_and_slipping() -> None:
     model, truth, data = diagnosis()
     result = fit(model, data)
-    assert result.restarts.num_tried == 8
+    assert result.restarts.num_tried == 4
     assert result.restarts.num_reached >= 2
     estimate, error = standard_errors(result, data).delta(model.guess_slip)
     expected = model.guess_slip(truth)

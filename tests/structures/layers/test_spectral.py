@@ -186,7 +186,7 @@ def test_a_clear_gap_is_passed_over_and_a_missing_one_is_said(response):
         said = {}
         for size in (5, 6, 8):
             layer = DeepDiscreteEncoder(18, (size, 2), response).layers()[0]
-            said[size] = missing_gap(leading_values(layer, data, 0), size)
+            said[size] = missing_gap(leading_values(layer, data, size + 6, size + 1, 0), size)
         assert said[6] is None
         assert said[8] is not None
         assert "no gap after 8 latents (numbers 7 to 11:" in said[8]

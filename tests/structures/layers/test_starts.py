@@ -233,7 +233,7 @@ def test_saem_tells_starts_of_one_optimum_from_those_of_two():
         2,
         3,
     ]  # by objectives, no two are one
-    assert "reached by 2 of the 4 starts" in result.restarts.text()
+    assert "4 starts were run to the end, 2 of them to the best optimum" in result.restarts.text()
 
 
 def test_plain_saem_takes_several_starts_and_says_how_often_the_best_was_met(monkeypatch):
