@@ -116,13 +116,19 @@ class LabelledLatent:
     Args:
         shape: one label for each entry, (N,), (N, bits) or (sequences, steps).
         num_values: V, values 0, ..., V - 1.
-        is_binary: whether the values are bits; is_ragged: whether rows are sequences of steps.
+        is_binary: whether the values are bits.
+        inside: of sequences, which steps lie before the end, (sequences, steps); None of rows.
     """
 
     shape: tuple[int, ...]
     num_values: int
     is_binary: bool = False
-    is_ragged: bool = False
+    inside: Tensor | None = None
+
+    @property
+    def is_ragged(self) -> bool:
+        """Tell whether rows are sequences of steps."""
+        return self.inside is not None
 
     @property
     def in_words(self) -> str:
@@ -673,12 +679,6 @@ def labelled_latents(structure: Structure, problem: Problem) -> dict[str, Labell
             values = 2 if site.is_binary else site.num_values or 0
             out[site.name] = LabelledLatent(site.shape, values, site.is_binary)
     return out
-
-
-@functools.singledispatch
-def labels_by_row(structure: Structure, data: Any, labels: Any) -> Any:
-    """Labels laid out as the rows are, where they follow the lines of a frame of steps."""
-    return labels
 
 
 @functools.singledispatch

@@ -25,9 +25,9 @@ from inference.base.structure import (
     LabelledLatent,
     Method,
     Problem,
+    Structure,
     check_labels,
     labelled_latents,
-    labels_by_row,
     means_given_labels,
 )
 from inference.engines.em import EM
@@ -39,9 +39,11 @@ from inference.fitting.predict import one_latent, predicted
 from inference.fitting.record import FitRecord
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
-from ppl_models.data.frames import is_frame
+from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.sequences import as_item_sequences
 from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import counted, listed
+from ppl_models.parts.responses import Normal
 from ppl_models.parts.validation import check_number
 
 ESTIMATE: Literal["estimate"] = "estimate"
@@ -91,7 +93,8 @@ def known_of(
         raise ValueError(
             f"labels: a model with a discrete latent of each row was expected, and this"
             f" {type(problem.model).__name__} has none that labels can be said of: mixtures, latent"
-            " classes, hidden Markov models, attributes, encoders and programs of your own have"
+            " classes, hidden Markov models, options, attributes, encoders and programs of your own"
+            " have"
         )
     by_site = labels if isinstance(labels, Mapping) else None
     if by_site is None:
@@ -108,10 +111,12 @@ def known_of(
                 f"labels: one of the latents {listed(map(repr, targets), 6)} was expected, got"
                 f" {site!r}"
             )
-        given = labels_by_row(problem.structure, data, given)
+        if targets[site].is_ragged:
+            given = _by_step(problem.structure, data, given)
         table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
         like = first_tensor(problem.data)
         like = like if like.is_floating_point() else torch.zeros((), dtype=torch.float64)
+        _check_ends(site, table, targets[site])
         tables[site], allowed[site] = table.to(like), own
         if texts:
             own_names[site] = texts
@@ -119,6 +124,33 @@ def known_of(
         tables, allowed = {}, {}
     check_labels(problem.structure, problem, tables)
     return Known(tables, allowed, own_names)
+
+
+def _by_step(structure: Structure, data: Any, labels: Any) -> Any:
+    """Labels laid out as the sequences are, where they follow the lines of a frame of steps."""
+    data = as_frame(data)
+    if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
+        return labels
+    places = [name for name in data.columns if name in structure.row_columns]
+    lines = data[places].assign(line=np.arange(len(data)))
+    packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
+    every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    line = packed[..., 0].numpy()
+    out = np.full(line.shape, None, dtype=object)
+    for place in np.argwhere(np.isfinite(line)).tolist():
+        out[tuple(place)] = every[int(line[tuple(place)])]
+    return out
+
+
+def _check_ends(site: str, table: Tensor, latent: LabelledLatent) -> None:
+    """Refuse labels of steps after the end of a sequence."""
+    if latent.inside is None:
+        return
+    for row, step in (is_labelled(table) & ~latent.inside.cpu()).nonzero()[:1].tolist():
+        raise ValueError(
+            f"labels of {site!r}: -1 was expected after the end of sequence {row}, got a label"
+            f" at step {step}"
+        )
 
 
 def _in_blocks(problem: Problem, latent: LabelledLatent) -> LabelledLatent:
@@ -392,6 +424,11 @@ def check_labelling(problem: Problem, method: Method) -> None:
         raise ValueError(
             "labels: a model without continuous latents of the rows was expected; NUTS and SVI draw"
             " these, where the labels are a pyro.factor in the program itself"
+        )
+    if hasattr(method, "labels"):
+        raise ValueError(
+            "labels: classifiers are told labels by their engine, as"
+            " TrainClassifiers(labels=Labels(values)), -1 where not known, and not by fit(labels=)"
         )
     batch = isinstance(method, SVI) and method.batch_size is not None
     if batch or not isinstance(method, EM | SVI | NUTS | Laplace):

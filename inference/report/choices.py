@@ -17,6 +17,7 @@ from inference.report.parts import Finding
 from inference.report.words import entry, finding, say, verdict_of
 from inference.selection.attribute_groups import DifferentialItems, GroupComparison, ItemScores
 from inference.selection.dimension import Selection
+from inference.selection.layers import LayerSizes
 from inference.selection.likelihood_ratio import RatioTest
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
@@ -153,6 +154,23 @@ def _(record: Saturation) -> Answer:
     )
     tables = {"Numbers": (record.table.reset_index(), "saturation")}
     return Answer(f"How many components? {record.chosen}", verdict, record.plot, tables)
+
+
+@answer_of.register
+def _(record: LayerSizes) -> Answer:
+    kind = "doubts" if record.doubts else "clear"
+    verdict = verdict_of(
+        [
+            finding("layer_sizes.asked.all"),
+            finding(f"layer_sizes.sure.{kind}", doubts=" ".join(record.doubts)),
+            finding("layer_sizes.unseen.all"),
+        ],
+        nothing=say("layer_sizes.nothing", sizes=str(record.chosen)),
+        answer=record.headline,
+        about="choice",
+    )
+    tables = {"Sizes that were tried": (record.table.reset_index(), "layer_sizes")}
+    return Answer(f"How many layers? {len(record.chosen)}", verdict, tables=tables)
 
 
 @answer_of.register

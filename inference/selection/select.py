@@ -10,6 +10,7 @@ from inference.base.structure import Method
 from inference.engines.em import EM
 from inference.fitting.problem import model_of_data
 from inference.selection.dimension import NAMED, Criterion, Selection, select_dimension
+from inference.selection.layers import LayerSizes, has_layers, select_layers
 from inference.selection.order_selection.counting import candidate_of, has_rule
 from inference.selection.order_selection.result import HowMany
 from inference.selection.order_selection.select_components import select_components
@@ -33,7 +34,7 @@ def select(
     seed: Seed = 0,
     progress: bool = False,
     **settings: Any,
-) -> HowMany | Selection | Saturation:
+) -> HowMany | Selection | Saturation | LayerSizes:
     """Choose the number of latents of a model.
 
     ===================  ===================================================  ===================
@@ -43,6 +44,8 @@ def select(
                          two penalties, a check of the noise
     "saturation"         :func:`saturation`: held-out cost of independent     :class:`Saturation`
                          classifiers
+    "layers"             sizes and depth of a deep discrete encoder, layer    :class:`LayerSizes`
+                         by layer (:mod:`inference.selection.layers`)
     "acdc", "ebic", ...  :func:`select_dimension`: one criterion of it        :class:`Selection`
     ===================  ===================================================  ===================
 
@@ -51,9 +54,9 @@ def select(
             model; or, where its kind has a rule, a model of any size.
         data: the rows.
         grid: sizes to compare; None for those that the rule or the saturation compares by itself.
-        criterion: "rule", "saturation", or a criterion of :func:`select_dimension`, by name or with
-            its settings. None for "rule" where the kind has one, "saturation" for independent
-            classifiers, else "ebic".
+        criterion: "rule", "saturation", "layers", or a criterion of :func:`select_dimension`, by
+            name or with its settings. None for "rule" where the kind has one, "saturation" for
+            independent classifiers, "layers" for an encoder without a grid, else "ebic".
         num_restarts: of each fit; None for ten by the rule, else the family's own number.
         method: settings of every fit.
         seed: one seed, one answer.
@@ -68,6 +71,15 @@ def select(
     seed = as_seed("select", seed)
     if is_dataclass(model) and not isinstance(model, type):
         model = model_of_data(model, data)
+    if criterion == "layers" or (criterion is None and grid is None and has_layers(model)):
+        refused = {"grid": grid, "num_restarts": num_restarts, "method": method}
+        given = [name for name, value in (refused | settings).items() if value is not None]
+        if given:
+            raise ValueError(
+                f"select: criterion 'layers' takes no {', '.join(given)}; give a grid and another"
+                " criterion, such as 'ebic'"
+            )
+        return select_layers(model, data, seed=seed, progress=progress)
     shared: dict[str, Any] = {"method": method, "seed": seed, "progress": progress}
     if criterion is None:
         criterion = _criterion(_example(model, data, grid), method)
@@ -78,7 +90,7 @@ def select(
         sizes: dict[str, Any] = {} if grid is None else {"grid": grid}
         return saturation(model, data, num_restarts=num_restarts, **sizes, **shared, **settings)
     if isinstance(criterion, str) and criterion not in NAMED:
-        names = ", ".join((*NAMED, "saturation"))
+        names = ", ".join((*NAMED, "saturation", "layers"))
         raise ValueError(f"select: criterion must be one of {names}, got {criterion!r}")
     if settings:
         raise ValueError(

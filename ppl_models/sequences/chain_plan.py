@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +38,9 @@ class ChainPlan:
             row of ones.
         moves: (M, 3), the distinct (action, state, next state); of_row: (M',) their places, row
             (M',) of which sequence, counts (M',) how often.
+        label: (L,), the label of every leaf, a row of label_factors; label_factors: (V, O),
+            p(label | option), ones in the first; None, both, where nothing is known.
+        labels: table that these are of, (B, T, O).
     """
 
     tree: WordTree
@@ -53,6 +56,9 @@ class ChainPlan:
     of_row: Tensor
     row: Tensor
     counts: Tensor
+    label: Tensor | None = None
+    label_factors: Tensor | None = None
+    labels: Tensor | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -60,14 +66,24 @@ class ChainPlan:
         return self.tree.num_steps
 
     @classmethod
-    def build(cls, trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
-        """Plan for packed sequences (B, T, 2)."""
+    def build(
+        cls,
+        trajectories: Tensor,
+        num_states: int,
+        num_actions: int,
+        labels: Tensor | None = None,
+    ) -> ChainPlan:
+        """Plan for packed sequences (B, T, 2), and log p(label | option) (B, T, O)."""
         device = trajectories.device
-        coded = _Coded(trajectories.cpu().numpy(), num_states, num_actions)
+        coded, factors = _Coded(trajectories.cpu().numpy(), num_states, num_actions), None
+        if labels is not None:
+            told, factors = _distinct_labels(labels)
+            coded = replace(coded, labels=told.cpu().numpy(), num_labels=len(factors))
         lengths = coded.lengths()
         codes = Codes.of((coded.keys(part) for part in coded.parts()), coded.bound)
         assert codes is not None  # no limit was set
-        leaves, used_by_leaf = codes.distinct, codes.distinct % coded.num_codes
+        leaves, label = np.divmod(codes.distinct, coded.num_labels)
+        used_by_leaf = leaves % coded.num_codes
         words = np.empty(int(lengths.sum()), dtype=small_integers(len(leaves)))
         end = 0
         for part in coded.parts():
@@ -108,6 +124,9 @@ class ChainPlan:
             of_row=tensor(place),
             row=tensor(row),
             counts=tensor(counts),
+            label=None if factors is None else tensor(label),
+            label_factors=factors,
+            labels=labels,
         )
 
     def emission_table(self, low: Tensor, environment: Tensor) -> Tensor:
@@ -127,6 +146,8 @@ class ChainPlan:
         One that begins a sequence holds one row and else zeros.
         """
         emission = self.emission_table(low, environment)[:, self.emissions]  # (R, L, O)
+        if self.label_factors is not None:
+            emission = emission * self.label_factors[self.label]
         num, size = self.num_first, initial.shape[-1]
         first = torch.nn.functional.pad(
             (initial[:, self.states[:num]] * emission[:, :num])[:, :, None, :], (0, 0, 0, size - 1)
@@ -142,7 +163,7 @@ class ChainPlan:
         o_t)`.
         """
         leaves = self.leaves(initial, low, high, environment)
-        return log_products(self.tree, leaves, leaves.log)
+        return log_products(self.tree, leaves, lambda: _log(leaves))
 
     def log_actions_and_slopes(
         self, initial: Tensor, low: Tensor, high: Tensor, environment: Tensor
@@ -154,7 +175,7 @@ class ChainPlan:
         value, slopes = self.tree.slopes(leaves)
         if value.isneginf().any():  # numbers too small for products of probabilities
             with torch.enable_grad():
-                exact = log_products(self.tree, leaves, leaves.log).sum(-1)
+                exact = log_products(self.tree, leaves, lambda: _log(leaves)).sum(-1)
             return exact.detach(), list(torch.autograd.grad(exact.sum(), wanted))
         return value, list(torch.autograd.grad(leaves, wanted, slopes))
 
@@ -179,12 +200,18 @@ class _Coded:
     """Packed sequences (B, T, 2) as whole numbers, a slice of their steps at a time.
 
     The key of a step tells whether it begins a sequence, its state, and what is seen of its action:
-    the action; where it is missing the next state; at the end of a sequence nothing.
+    the action; where it is missing the next state; at the end of a sequence nothing. Last comes its
+    label.
+
+    Args:
+        table: (B, T, 2); labels: (B, T), 0, ..., num_labels - 1; None where nothing is known.
     """
 
     table: np.ndarray
     num_states: int
     num_actions: int
+    labels: np.ndarray | None = None
+    num_labels: int = 1
 
     @property
     def num_observed(self) -> int:
@@ -199,7 +226,7 @@ class _Coded:
     @property
     def bound(self) -> int:
         """Bound of the keys."""
-        return 2 * self.num_states * self.num_codes
+        return 2 * self.num_states * self.num_codes * self.num_labels
 
     def parts(self) -> list[slice]:
         return list(slices(self.table.shape[0] * self.table.shape[1]))
@@ -228,7 +255,11 @@ class _Coded:
             self.num_observed + state * self.num_states + following,
         )
         code = np.where(action < 0, unseen, state * self.num_actions + action)
-        return np.where(first, state, self.num_states + state) * self.num_codes + code
+        key = np.where(first, state, self.num_states + state) * self.num_codes + code
+        if self.labels is None:
+            return key
+        own = self.labels.reshape(-1)[part][self.table.reshape(-1, 2)[part, 0] >= 0]
+        return key * self.num_labels + own
 
     def moves(self, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sequences, moves (action, state, next state) as one number, and their counts.
@@ -249,6 +280,15 @@ class _Coded:
         else:
             found, counts = np.unique(code[known], return_counts=True)
         return first + found // num_moves, found % num_moves, counts
+
+
+def _distinct_labels(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Place of each label (B, T), and factors p(label | option) of the distinct ones (V, O)."""
+    told = (labels != labels[..., :1]).any(-1)
+    distinct, place = labels[told].unique(dim=0, return_inverse=True)
+    places = torch.zeros(labels.shape[:-1], dtype=torch.int64, device=labels.device)
+    places[told] = place + 1
+    return places, torch.cat([torch.zeros_like(labels[0, :1]), distinct]).exp()
 
 
 def log_products(tree: WordTree, leaves: Tensor, log_leaves: Callable[[], Tensor]) -> Tensor:
@@ -283,6 +323,11 @@ def log_recursion(
     return torch.stack(out, -1)
 
 
+def _log(x: Tensor) -> Tensor:
+    """Logarithm; -inf, and no gradient, of nought."""
+    return torch.where(x > 0, x, 1.0).log().masked_fill(x <= 0, -torch.inf)
+
+
 def _logsumexp(x: Tensor) -> Tensor:
     """Log-sum-exp over dim 1; -inf, and no gradient, where all terms are -inf."""
     empty = x.isneginf().all(1, keepdim=True)
@@ -309,10 +354,17 @@ def remember(data: Tensor, sort: Hashable, build: Callable[[Tensor], Plan]) -> P
     return plan
 
 
-def plan_of(trajectories: Tensor, num_states: int, num_actions: int) -> ChainPlan:
-    """Cached plan of a tensor, kept as long as the tensor lives unchanged."""
+def version_of(labels: Tensor | None) -> tuple[int, ...]:
+    """Identity of labels, sound as long as a plan keeps them: no other tensor has it meanwhile."""
+    return () if labels is None else (id(labels), labels._version)
+
+
+def plan_of(
+    trajectories: Tensor, num_states: int, num_actions: int, labels: Tensor | None = None
+) -> ChainPlan:
+    """Cached plan of a tensor and labels, kept as long as the tensor lives unchanged."""
     return remember(
         trajectories,
-        (num_states, num_actions),
-        lambda data: ChainPlan.build(data, num_states, num_actions),
+        (num_states, num_actions, *version_of(labels)),
+        lambda data: ChainPlan.build(data, num_states, num_actions, labels),
     )

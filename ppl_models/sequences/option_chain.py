@@ -107,6 +107,8 @@ class OptionChain(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.integer_interval(-1, 2**31), 2)
+    latent = "options"  # that labels of steps speak of
+    labels: Tensor | None = None
 
     def __init__(
         self,
@@ -128,7 +130,17 @@ class OptionChain(TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> OptionChain:
         new = OptionChain(*self.parts, self.num_steps)
-        new._batch_shape = torch.Size(batch_shape)
+        new._batch_shape, new.labels = torch.Size(batch_shape), self.labels
+        return new
+
+    def with_labels(self, table: Tensor) -> OptionChain:
+        """Distribution of sequences and labels of their options.
+
+        Args:
+            table: log p(label | option) of every step, (B, T, O), zeros where nothing is known.
+        """
+        new = self.expand(self.batch_shape)
+        new.labels = table
         return new
 
     def _flat(self) -> list[Tensor]:
@@ -144,14 +156,15 @@ class OptionChain(TorchDistribution):
         shape = broadcast_shapes(self.batch_shape, value.shape[:-2])
         flat = self._flat()
         num_actions, num_states = self.parts[3].shape[-3], self.parts[3].shape[-1]
+        labels = self.labels
         if len(shape) == 0:
-            return self._rows(flat, value[None], num_states, num_actions).reshape(())
+            return self._rows(flat, value[None], num_states, num_actions, labels).reshape(())
         if (
             self._own[-1:] in (torch.Size(), torch.Size([1]))
             and value.shape[:-2].numel() == value.shape[-3]
         ):
             data = value if value.dim() == 3 else value.reshape(value.shape[-3:])
-            rows = self._rows(flat, data, num_states, num_actions)  # (R, B)
+            rows = self._rows(flat, data, num_states, num_actions, labels)  # (R, B)
             return rows.reshape(self._own[:-1] + rows.shape[-1:]).expand(shape)
         index = (
             torch.arange(len(flat[0]), device=value.device)
@@ -160,15 +173,25 @@ class OptionChain(TorchDistribution):
             .reshape(-1)
         )
         data = value.expand(shape + value.shape[-2:]).reshape(-1, *value.shape[-2:])
+        if labels is not None:
+            labels = labels.expand(shape + labels.shape[-2:]).reshape(-1, *labels.shape[-2:])
         pairs = [
-            self._rows([p[i : i + 1] for p in flat], data[n : n + 1], num_states, num_actions)
+            self._rows(
+                [p[i : i + 1] for p in flat],
+                data[n : n + 1],
+                num_states,
+                num_actions,
+                None if labels is None else labels[n : n + 1],
+            )
             for n, i in enumerate(index)
         ]
         return torch.cat(pairs).reshape(shape)
 
     @staticmethod
-    def _rows(flat: list[Tensor], data: Tensor, num_states: int, num_actions: int) -> Tensor:
-        plan = plan_of(data, num_states, num_actions)
+    def _rows(
+        flat: list[Tensor], data: Tensor, num_states: int, num_actions: int, labels: Tensor | None
+    ) -> Tensor:
+        plan = plan_of(data, num_states, num_actions, labels)
         return plan.log_actions(*flat) + plan.log_moves(flat[3])
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:

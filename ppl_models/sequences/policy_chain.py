@@ -19,7 +19,7 @@ from torch.distributions import constraints
 
 from ppl_models.parts.distributions import broadcast_shapes
 from ppl_models.parts.policies import Policy
-from ppl_models.sequences.chain_plan import log_products, remember
+from ppl_models.sequences.chain_plan import log_products, remember, version_of
 from ppl_models.sequences.option_chain import draw_categorical
 from ppl_models.sequences.word_tree import WordTree
 
@@ -75,6 +75,8 @@ class PolicyPlan:
         tree: the order of the products, every step a word of its own.
         states: (N, D); actions: (N,), 0 where missing; seen: (N,) bool; first: (N,) bool, where a
             sequence begins.
+        told: log p(label | option) of each step, (N, O); None where nothing is known.
+        labels: table that these are of, (B, T, O).
     """
 
     tree: WordTree
@@ -82,6 +84,8 @@ class PolicyPlan:
     actions: Tensor
     seen: Tensor
     first: Tensor
+    told: Tensor | None = None
+    labels: Tensor | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -89,8 +93,8 @@ class PolicyPlan:
         return self.tree.num_steps
 
     @classmethod
-    def build(cls, data: Tensor) -> PolicyPlan:
-        """Plan for packed sequences (B, T, D + 1)."""
+    def build(cls, data: Tensor, labels: Tensor | None = None) -> PolicyPlan:
+        """Plan for packed sequences (B, T, D + 1), and log p(label | option) (B, T, O)."""
         inside = ~data[..., 0].isnan()
         lengths = inside.sum(-1).cpu().numpy()
         steps = data[inside]  # (N, D + 1)
@@ -105,6 +109,8 @@ class PolicyPlan:
             actions=action.nan_to_num(nan=0.0).to(torch.int64),
             seen=~action.isnan(),
             first=first,
+            told=None if labels is None else labels[inside],
+            labels=labels,
         )
 
     def log_leaves(self, params: Mapping[str, Tensor], policy: Policy) -> Tensor:
@@ -116,6 +122,7 @@ class PolicyPlan:
         index = self.actions[:, None, None].expand(*low.shape[1:3], 1)
         emission = low.gather(-1, index.expand(len(low), *index.shape)).squeeze(-1)  # (R, N, O)
         emission = torch.where(self.seen[:, None], emission, torch.zeros_like(emission))
+        emission = emission if self.told is None else emission + self.told
         initial = params["initial"].log()  # (R, O)
         row = torch.full_like(high[0, 0], -torch.inf)
         row[0] = 0.0
@@ -131,9 +138,11 @@ class PolicyPlan:
         return log_products(self.tree, log_leaves.exp(), lambda: log_leaves)
 
 
-def policy_plan_of(data: Tensor) -> PolicyPlan:
-    """Cached plan of a tensor, kept as long as the tensor lives unchanged."""
-    return remember(data, "policies", PolicyPlan.build)
+def policy_plan_of(data: Tensor, labels: Tensor | None = None) -> PolicyPlan:
+    """Cached plan of a tensor and labels, kept as long as the tensor lives unchanged."""
+    return remember(
+        data, ("policies", *version_of(labels)), lambda data: PolicyPlan.build(data, labels)
+    )
 
 
 class PolicyChain(TorchDistribution):
@@ -158,6 +167,8 @@ class PolicyChain(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.real, 2)
+    latent = "options"  # that labels of steps speak of
+    labels: Tensor | None = None
 
     def __init__(
         self,
@@ -176,7 +187,17 @@ class PolicyChain(TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> PolicyChain:
         new = PolicyChain(self.params, self.shapes, self.policy, self.num_features, self.num_steps)
-        new._batch_shape = torch.Size(batch_shape)
+        new._batch_shape, new.labels = torch.Size(batch_shape), self.labels
+        return new
+
+    def with_labels(self, table: Tensor) -> PolicyChain:
+        """Distribution of actions and labels of their options.
+
+        Args:
+            table: log p(label | option) of every step, (B, T, O), zeros where nothing is known.
+        """
+        new = self.expand(self.batch_shape)
+        new.labels = table
         return new
 
     def _flat(self) -> dict[str, Tensor]:
@@ -187,16 +208,17 @@ class PolicyChain(TorchDistribution):
         }
 
     def log_prob(self, value: Tensor) -> Tensor:
-        shape = broadcast_shapes(self.batch_shape, value.shape[:-2])
+        shape, labels = broadcast_shapes(self.batch_shape, value.shape[:-2]), self.labels
         flat = self._flat()
         if len(shape) == 0:
-            return policy_plan_of(value[None]).log_actions(flat, self.policy).reshape(())
+            plan = policy_plan_of(value[None], labels)
+            return plan.log_actions(flat, self.policy).reshape(())
         if (
             self._own[-1:] in (torch.Size(), torch.Size([1]))
             and value.shape[:-2].numel() == value.shape[-3]
         ):
             data = value if value.dim() == 3 else value.reshape(value.shape[-3:])
-            rows = policy_plan_of(data).log_actions(flat, self.policy)  # (R, B)
+            rows = policy_plan_of(data, labels).log_actions(flat, self.policy)  # (R, B)
             return rows.reshape(self._own[:-1] + rows.shape[-1:]).expand(shape)
         index = (
             torch.arange(self._own.numel(), device=value.device)
@@ -205,10 +227,12 @@ class PolicyChain(TorchDistribution):
             .reshape(-1)
         )
         data = value.expand(shape + value.shape[-2:]).reshape(-1, *value.shape[-2:])
+        if labels is not None:
+            labels = labels.expand(shape + labels.shape[-2:]).reshape(-1, *labels.shape[-2:])
         pairs = [
-            policy_plan_of(data[n : n + 1]).log_actions(
-                {k: v[i : i + 1] for k, v in flat.items()}, self.policy
-            )
+            policy_plan_of(
+                data[n : n + 1], None if labels is None else labels[n : n + 1]
+            ).log_actions({k: v[i : i + 1] for k, v in flat.items()}, self.policy)
             for n, i in enumerate(index)
         ]
         return torch.cat(pairs).reshape(shape)

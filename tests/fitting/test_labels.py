@@ -29,12 +29,12 @@ from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
+    FactorAnalysis,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
     MultivariateNormal,
     Normal,
-    OptionsHMM,
     PoissonDurations,
 )
 
@@ -431,9 +431,8 @@ def test_wrong_settings_and_engines_are_named() -> None:
         fit(encoder, x, SAEM(), labels=bits)
     with pytest.raises(ValueError, match="SVI"):
         fit(Mixture(2), x, SVI(batch_size=10), labels=z)
-    states = {"state": [[0, 1, 0]], "action": [[0, 1, 0]]}
     with pytest.raises(ValueError, match="labels: a model with a discrete latent of each row"):
-        fit(OptionsHMM(2, 2, 2), states, labels=[[0, 0, 0]])
+        fit(FactorAnalysis(4, 2), x, labels=z)
 
 
 def test_labels_against_moves_are_named() -> None:

@@ -112,7 +112,7 @@ def _(structure: OptionsStructure, subject: Subject) -> list[str]:
 def _on_names(subject: Subject) -> Finding | None:
     """Comparability of options between states."""
     fit, structure = subject.fit, subject.fit.structure
-    if subject.data is None or not isinstance(structure, OptionsStructure):
+    if subject.data is None or fit.labels or not isinstance(structure, OptionsStructure):
         return None
     labels = labels_of(fit, "state", structure.about.num_states, subject.names)
     words = structure.unlike_names(checked(fit.model, subject.data)[0], labels)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -37,7 +36,6 @@ from inference.base.structure import (
     dispersion_items,
     drawn_together,
     labelled_latents,
-    labels_by_row,
     means_given_labels,
     more_starts,
     named_estimates,
@@ -68,11 +66,9 @@ from inference.structures.hidden_markov.em_steps import (
 )
 from inference.structures.hidden_markov.noise import state_noise
 from inference.structures.hidden_markov.paths import most_probable_path, smoothed_states
-from ppl_models.data.frames import as_frame, is_frame
-from ppl_models.data.sequences import as_item_sequences, inside_of
+from ppl_models.data.sequences import inside_of
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.descriptions.row_distributions import RowDistribution
-from ppl_models.parts.responses import Normal
 from ppl_models.sequences.hidden_chain import limiting_distribution
 
 LEAST_SEQUENCES = 10  # that starts are looked for in
@@ -560,37 +556,17 @@ def _(structure: HiddenMarkovStructure, fixed: Fixed) -> bool:
 @labelled_latents.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, problem: Problem) -> dict[str, LabelledLatent]:
     shape = tuple(problem.data.shape[:2])
-    return {"states": LabelledLatent(shape, structure.about.num_states, is_ragged=True)}
-
-
-@labels_by_row.register(HiddenMarkovStructure)
-def _(structure: HiddenMarkovStructure, data: Any, labels: Any) -> Any:
-    data = as_frame(data)
-    if not is_frame(data) or np.ndim(labels) != 1 or len(labels) != len(data):
-        return labels
-    places = [name for name in data.columns if name in structure.row_columns]
-    lines = data[places].assign(line=np.arange(len(data)))
-    packed, _ = as_item_sequences(lines, 1, Normal(), for_fit=False)
-    every = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    line = packed[..., 0].numpy()
-    out = np.full(line.shape, None, dtype=object)
-    for place in np.argwhere(np.isfinite(line)).tolist():
-        out[tuple(place)] = every[int(line[tuple(place)])]
-    return out
+    inside = inside_of(problem.data)
+    return {"states": LabelledLatent(shape, structure.about.num_states, inside=inside)}
 
 
 @check_labels.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-    """Refuse labels of steps after the end, and paths that no allowed moves lead along."""
+    """Refuse labels of unseen rows, and paths that no allowed moves lead along."""
     if "states" not in tables:
         return
     table, inside = tables["states"], inside_of(problem.data)
     told = (table != table[..., :1]).any(-1)
-    for row, step in (told & ~inside).nonzero()[:1].tolist():
-        raise ValueError(
-            f"labels of 'states': -1 was expected after the end of sequence {row}, got a label"
-            f" at step {step}"
-        )
     unseen = told & ~problem.data.isfinite().any(-1)
     if isinstance(structure.about.emission.component, RowDistribution) and bool(unseen.any()):
         row, step = unseen.nonzero()[0].tolist()

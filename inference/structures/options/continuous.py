@@ -24,7 +24,16 @@ from torch import Generator, Tensor
 from inference.base.align import Alignment
 from inference.base.component_noise import NoiseDraws
 from inference.base.steps import EStep, Steps, maximise_free
-from inference.base.structure import Problem, Recommendation, Structure, component_noise
+from inference.base.structure import (
+    Capability,
+    LabelledLatent,
+    Problem,
+    Recommendation,
+    Structure,
+    component_noise,
+    labelled_latents,
+    means_given_labels,
+)
 from inference.engines.em import EM
 from inference.programs.data import checked
 from inference.programs.global_state import isolated
@@ -305,6 +314,7 @@ class ContinuousOptionsStructure(Structure):
     """Structure of models that offer ``policy_chain()``."""
 
     row_columns = ("sequence", "time")
+    capabilities = frozenset({Capability.LABELS})
 
     @cached_property
     def about(self) -> PolicyDescription:
@@ -334,7 +344,10 @@ class ContinuousOptionsStructure(Structure):
 
     def _steps(self, problem: Problem, num_inner: int) -> PolicySteps:
         return PolicySteps(
-            self.about, policy_plan_of(problem.data), problem.program_of_one_row(), num_inner
+            self.about,
+            policy_plan_of(problem.data, (problem.labels or {}).get("options")),
+            problem.program_of_one_row(),
+            num_inner,
         )
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
@@ -392,6 +405,19 @@ class ContinuousOptionsStructure(Structure):
     def recommended(self, problem: Problem) -> Recommendation:
         """EM from four starts, each the best of three after a few iterations."""
         return Recommendation(EM(), num_restarts=NUM_STARTS)
+
+
+@labelled_latents.register(ContinuousOptionsStructure)
+def _(structure: ContinuousOptionsStructure, problem: Problem) -> dict[str, LabelledLatent]:
+    inside = ~problem.data[..., 0].isnan()
+    shape, num_options = tuple(inside.shape), structure.about.num_options
+    return {"options": LabelledLatent(shape, num_options, inside=inside)}
+
+
+@means_given_labels.register(ContinuousOptionsStructure)
+def _(structure: ContinuousOptionsStructure, problem: Problem, params: Params) -> Params:
+    labels = (problem.labels or {}).get("options")
+    return {"options": smooth(steps_along(structure.about, params, problem.data, labels)).option}
 
 
 @component_noise.register(ContinuousOptionsStructure)

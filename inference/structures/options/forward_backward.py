@@ -234,9 +234,12 @@ def _begun(high: Tensor, initial: Tensor, lengths: np.ndarray) -> Tensor:
     return high.index_copy(0, starts, first)
 
 
-def steps_of(parts: Parts, data: Tensor) -> Along:
-    """The steps of packed sequences (B, T, 2) under tabular policies."""
-    plan = plan_of(data, parts.environment.shape[-1], parts.environment.shape[0])
+def steps_of(parts: Parts, data: Tensor, labels: Tensor | None = None) -> Along:
+    """The steps of packed sequences (B, T, 2) under tabular policies.
+
+    ``labels``: log p(label | option) of every step, (B, T, O), on which they are conditional too.
+    """
+    plan = plan_of(data, parts.environment.shape[-1], parts.environment.shape[0], labels)
     one = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
 
     def states() -> Tensor:
@@ -251,9 +254,17 @@ def steps_of(parts: Parts, data: Tensor) -> Along:
     )
 
 
-def steps_along(about: PolicyDescription, params: Mapping[str, Tensor], data: Tensor) -> Along:
-    """Steps of packed sequences (B, T, D + 1) under policies that are functions."""
-    plan = policy_plan_of(data)
+def steps_along(
+    about: PolicyDescription,
+    params: Mapping[str, Tensor],
+    data: Tensor,
+    labels: Tensor | None = None,
+) -> Along:
+    """Steps of packed sequences (B, T, D + 1) under policies that are functions.
+
+    ``labels``: as for :func:`steps_of`.
+    """
+    plan = policy_plan_of(data, labels)
     one = {name: value.detach()[None] for name, value in params.items()}
 
     def policies(which: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,18 @@ from inference.base.align import Alignment, Labels
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
+    LabelledLatent,
     Problem,
     Recommendation,
     Structure,
     bic_price,
     candidate_families,
     canonical_for_data,
+    check_labels,
     component_noise,
     drawn_together,
+    labelled_latents,
+    means_given_labels,
     unseen_chances,
 )
 from inference.programs.data import checked
@@ -70,7 +75,7 @@ class OptionsStructure(Structure):
     """Structure of models that offer ``chain()``."""
 
     row_columns = ("sequence", "time")
-    capabilities = frozenset({Capability.BLOCKS})
+    capabilities = frozenset({Capability.BLOCKS, Capability.LABELS})
 
     @cached_property
     def about(self) -> ChainDescription:
@@ -89,22 +94,31 @@ class OptionsStructure(Structure):
         of iterations, and shows it early. Sequences of one step say nothing of the options: all are
         alike then, where the prior is largest among the equally likely. Of one option nothing is
         hidden, and every start leads to the same counts.
+
+        With labels of steps the short runs are of the data alone, for labels that disagree with a
+        start's names would hold it back; the best of them get their names from the labels
+        afterwards, and the first is a step of EM from options that are alike but for the labels.
         """
-        chain, plan = self.model.chain(), self._plan(problem)
+        chain, plan = self.model.chain(), self._plan(replace(problem, labels=None))
         if int(plan.lengths.max()) == 1 or chain.num_options == 1:
             return alike_policies(chain, plan, num_restarts)
         if init != "spectral":
             return random_policies(chain, plan, num_restarts, problem.seed)
         from inference.structures.options.structure import moment_start
 
-        policies = moment_start(
-            problem.data, chain.num_states, chain.num_actions, chain.num_options
-        )
-        num_random = num_restarts - (policies is not None)
-        parts = [] if num_random == 0 else [self._short_runs(plan, num_random, problem.seed)]
-        if policies is not None:
-            low, high = (policy[None].to(problem.data.device) for policy in policies)
-            parts.insert(0, with_counted_parts(chain, plan, {chain.low: low, chain.high: high}))
+        parts = []
+        if problem.labels:
+            steps, alike = OptionSteps(chain, self._plan(problem)), alike_policies(chain, plan, 1)
+            parts.append(steps.m_step(steps.e_step(alike)[0], alike))
+        if len(parts) < num_restarts:
+            policies = moment_start(
+                problem.data, chain.num_states, chain.num_actions, chain.num_options
+            )
+            if policies is not None:
+                low, high = (policy[None].to(problem.data.device) for policy in policies)
+                parts.append(with_counted_parts(chain, plan, {chain.low: low, chain.high: high}))
+        if len(parts) < num_restarts:
+            parts.append(self._short_runs(plan, num_restarts - len(parts), problem.seed))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _short_runs(self, plan: ChainPlan, num_kept: int, seed: int) -> Params:
@@ -124,7 +138,8 @@ class OptionsStructure(Structure):
 
     def _plan(self, problem: Problem) -> ChainPlan:
         chain = self.model.chain()
-        return plan_of(problem.data, chain.num_states, chain.num_actions)
+        labels = (problem.labels or {}).get("options")
+        return plan_of(problem.data, chain.num_states, chain.num_actions, labels)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         elsewhere = problem.rows is not None and bool(problem.summed(_num_gaps) > 0)
@@ -205,11 +220,15 @@ class OptionsStructure(Structure):
         """Sentences on options without common names, or decided by the state alone."""
         if self.about.num_options == 1:
             return []
-        groups = self._label_groups(problem)
-        unlike = (
-            "" if groups is None else _apart_in_words(groups.apart, range(self.about.num_states))
-        )
-        said = [f"{unlike}. {NAMED}"] if unlike else []
+        groups, told = self._label_groups(problem), set()
+        if problem.labels:
+            table = problem.labels["options"]
+            told = set(problem.data[(table != table[..., :1]).any(-1), 0].tolist())
+        if groups is None or all(told & set(own) for own in groups.apart):
+            unlike = ""
+        else:
+            unlike = _apart_in_words(groups.apart, range(self.about.num_states))
+        said = [unlike if problem.is_named else f"{unlike}. {NAMED}"] if unlike else []
 
         def often(data: Tensor, _: Tensor | None) -> Tensor:
             chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
@@ -375,6 +394,38 @@ def _(structure: OptionsStructure, data: Tensor) -> dict[str, Tensor]:
         chain.environment: moves,
     }
     return {site: counts == 0 for site, counts in seen.items()}
+
+
+@labelled_latents.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem) -> dict[str, LabelledLatent]:
+    shape = tuple(problem.data.shape[:2])
+    inside = problem.data[..., 0] >= 0
+    return {"options": LabelledLatent(shape, structure.about.num_options, inside=inside)}
+
+
+@check_labels.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
+    """Refuse paths of options that known parameters, exactly nought, rule out."""
+    if "options" not in tables or problem.fixed is None:
+        return
+    alike = alike_policies(structure.about, structure._plan(problem), 1)
+    known = problem.fixed.restored({name: value[0] for name, value in alike.items()})
+    parts = parts_of(structure.about, known)
+    steps_of(parts, problem.data).forward()  # where the data alone are impossible, it says so
+    try:
+        steps_of(parts, problem.data, tables["options"]).forward()
+    except ValueError as error:
+        raise ValueError(
+            "labels of 'options': labels that known parameters allow were expected, and with these"
+            f" {str(error).removeprefix('data: ')}"
+        ) from error
+
+
+@means_given_labels.register(OptionsStructure)
+def _(structure: OptionsStructure, problem: Problem, params: Params) -> Params:
+    labels = (problem.labels or {}).get("options")
+    parts = parts_of(structure.about, params)
+    return {"options": smooth(steps_of(parts, problem.data, labels)).option}
 
 
 @drawn_together.register(OptionsStructure)
