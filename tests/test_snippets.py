@@ -161,6 +161,33 @@ def test_every_family_has_a_line(page: str) -> None:
     assert [name for name in families if f"`{name}`" not in text] == []
 
 
+def test_requests_are_counted_and_answered() -> None:
+    text = (ROOT / "docs" / "asks.md").read_text(encoding="utf-8")
+    link = r"\[[^\]]+\]\(https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+\)"
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    row = re.compile(rf"\| [\w-]+ \| {link} \| (have|recipe|lack): (.+) \|")
+    asked = [row.fullmatch(line) for line in rows]
+    assert [line for line, found in zip(rows, asked, strict=True) if found is None] == []
+    kinds = [found[1] for found in asked if found]
+    said = re.search(
+        r"^(\d+) requests .*: (\d+) have, (\d+) recipe, (\d+) lack\.", text, re.MULTILINE
+    )
+    assert said is not None
+    assert [int(number) for number in said.groups()] == [
+        len(rows),
+        *(kinds.count(kind) for kind in ("have", "recipe", "lack")),
+    ]
+    examples = re.findall(r"^(\d+)\\\. [^\n]+:\n\n```python\n", text, re.MULTILINE)
+    used = {
+        number
+        for found in asked
+        if found and found[1] != "lack"
+        for number in re.findall(r"(?<![\w`])\d+", LINK.sub("", found[2]))
+    }
+    assert examples == [str(number + 1) for number in range(len(examples))]
+    assert used == set(examples)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page: Path) -> None:
     wrong = [
