@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -61,7 +61,7 @@ BOUND, ITERATIONS = 8.0, 150  # of encoders of codes
 MOST_SUMMED = 14  # latents of an encoder that confirms a layer
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerSizes(Answer):
     """Sizes of the layers of an encoder, and why.
 
@@ -75,7 +75,7 @@ class LayerSizes(Answer):
 
     chosen: tuple[int, ...]
     doubts: tuple[str, ...]
-    tried: tuple[Mapping[str, float], ...] = field(repr=False)
+    tried: tuple[Mapping[str, float], ...]
 
     @property
     def status(self) -> str:
@@ -98,7 +98,7 @@ class LayerSizes(Answer):
     @property
     def table(self) -> pd.DataFrame:
         """One line a size that was tried; ``behind`` is its criterion above the layer's best."""
-        frame = pd.DataFrame(self.tried)
+        frame = pd.DataFrame(self.tried).sort_values(["layer", "size"]).astype({"size": int})
         best = frame.groupby("layer")["criterion"].transform("min")
         sizes = dict(enumerate(self.chosen, 1))
         chosen = [sizes.get(d, 0) == k for d, k in zip(frame["layer"], frame["size"], strict=True)]
