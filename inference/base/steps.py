@@ -263,6 +263,9 @@ def summed_statistics(steps: Steps[S], params: Params, parts: Iterable[Any]) -> 
     return statistics.total(), log_likelihood
 
 
+WALL = 1e30  # of a loss where the density, or its slope, is not finite
+
+
 def maximise_free(
     program: Program, bound: Callable[[Params], Tensor], params: Params, num_steps: int
 ) -> Params:
@@ -297,7 +300,12 @@ def maximise_free(
         optimizer.zero_grad()
         loss = -bound(moved()).sum()
         loss.backward()
-        return loss
+        gradients = [step.grad for step in steps.values() if step.grad is not None]
+        if all(bool(own.isfinite().all()) for own in (loss, *gradients)):
+            return loss
+        for own in gradients:  # a wall, from which the line search turns back
+            own.zero_()
+        return torch.full_like(loss, WALL)
 
     with torch.no_grad():
         before = bound(params)

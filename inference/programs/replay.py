@@ -71,8 +71,11 @@ SAME_IN_TORCH = (  # operations that torch offers with the same arguments and ha
 )
 
 
-class _ControlFlow(Exception):
-    """Error: control flow depends on a value that is no boolean."""
+class _ControlFlow(BaseException):
+    """Error: control flow depends on a value that is no boolean.
+
+    Outside Exception, so that no handler takes it for an error of the program.
+    """
 
 
 class _Elsewhere(Exception):

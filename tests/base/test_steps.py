@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
 
 from inference import EM
-from inference.base.steps import Steps, add_statistics, summed_statistics
+from inference.base.steps import Steps, add_statistics, maximise_free, summed_statistics
 from inference.base.structure import set_steps
 from inference.fitting.problem import problem_of
+from inference.programs.program import Program
 from inference.structures.layers.em_steps import LayeredSteps, SetSteps
 from inference.structures.mixture.steps import MixtureSteps
 from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
@@ -220,3 +223,23 @@ def test_no_parts_are_refused() -> None:
     steps, start = steps_and_start(FactorAnalysis(4, 2), table_of(30, 4))
     with pytest.raises(ValueError, match="at least one part"):
         summed_statistics(steps, start, [])
+
+
+@pytest.mark.parametrize("slope", [50.0, 80.0])
+def test_a_free_maximum_lies_before_the_point_where_the_density_ends(slope: float) -> None:
+    """Beyond 1 the density is no number: the line search turns back, and does not fail."""
+
+    def model(x: Tensor) -> None:
+        level = pyro.sample("level", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("x", dist.Normal(level, 1.0), obs=x)
+
+    def bound(params: Params) -> Tensor:
+        level = params["level"]
+        curve = slope * level + (1 - level.clamp(max=1)).log() * (slope > 60)
+        return torch.where(level < 1, curve, torch.nan)
+
+    program = Program(model, torch.zeros(3, dtype=torch.float64))
+    start = {"level": torch.tensor([-3.0], dtype=torch.float64)}
+    level = float(maximise_free(program, bound, start, 30)["level"])
+    assert 0.95 < level < 1

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pyro
+import pyro.distributions as dist
+import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inference import fit
 from inference.programs.replay import recorded
 
 F64 = torch.float64
@@ -198,3 +203,22 @@ def test_what_all_rows_share_is_computed_once():
     with _Sizes(torch.ops.aten.lgamma.default) as seen:
         replay(start)
     assert seen.sizes == [6]
+
+
+def test_a_program_that_prints_a_value_is_fitted_without_a_replay() -> None:
+    """A number in a message is read off its tensor, which a recorded run cannot do."""
+    said: list[str] = []
+
+    def model(x: Tensor) -> None:
+        weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2).double()))
+        location = pyro.sample("location", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+        said.append(f"{location.sum():.3f}")
+        with pyro.plate("rows", len(x)):
+            group = pyro.sample("group", dist.Categorical(weights))
+            pyro.sample("x", dist.Normal(location[group], 1.0), obs=x)
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, generator=generator).double() + 4.0 * torch.arange(60).remainder(2)
+    found = fit(model, x)
+    assert said
+    assert found.params["location"].sort().values.tolist() == pytest.approx([0, 4], abs=0.6)
