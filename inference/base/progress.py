@@ -83,15 +83,7 @@ class NoProgress:
 
     stopped = False
 
-    def update(
-        self,
-        iteration: int,
-        objective: float,
-        active: int,
-        gap: float | None = None,
-        engine: str = "",
-        batch: int | None = None,
-    ) -> None: ...
+    def update(self, *_: Any, **__: Any) -> None: ...
 
     def doing(self, what: str) -> None: ...
 

@@ -555,7 +555,7 @@ class EMState:
         )
 
     def _left(self) -> Tensor:
-        """What plain steps would still gain, (R,), of running restarts by their course."""
+        """Gain that plain steps would still bring running restarts, (R,), by their course."""
         if not self.course:
             return self.objective_left
         left = torch.from_numpy(Course.of(self.course).left)

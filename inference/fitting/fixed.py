@@ -356,7 +356,7 @@ def _distance(fixed: Fixed, params: Params) -> Tensor:
 
 
 def held_by(fit: FitRecord, program: Program) -> Fixed | None:
-    """What a fit held of the parameters of its program; None for nothing."""
+    """Known values of parameters that a fit held; None for none."""
     given, ties = fit.fixed or {}, fit.tied or {}
     sites = {*given, *ties}
     if not sites:

@@ -115,7 +115,7 @@ def _on_the_fits(comparison: Comparison) -> Finding:
 
 
 def _determined(record: dict[str, Any]) -> str:
-    """Whether a fit's estimates are determined, by the name of the sentence on it."""
+    """Identifiability of a fit's estimates, as the name of the sentence on it."""
     kinds = {"not identified": "open", "nearly open": "hardly", "local": "yes"}
     kinds |= dict.fromkeys(("strict", "generic"), "yes")
     return kinds.get(record["identifiability"], "undecided")

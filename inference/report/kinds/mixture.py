@@ -375,5 +375,5 @@ def _labels(subject: Subject, num_components: int) -> list[str]:
 
 
 def _names_note(subject: Subject) -> str:
-    """Where the names of the groups come from."""
+    """Source of the groups' names, in words."""
     return say(f"mixture.names_of_{'labels' if subject.fit.label_names else 'numbers'}")
