@@ -56,6 +56,7 @@ NUM_NAMED = 3  # sizes that gaps name
 SPREAD = (0.25, 0.5, 0.75, 1.0)  # further candidates of the first layer, shares of the most
 MARGIN = 10.0  # of EBIC, by which a layer must lower it
 CLEAR = 1.0  # of EBIC a row: a layer that lowers it by more needs no confirmation
+FEW_ROWS = 200  # singular values of fewer are rough
 RARE = 0.005  # share of the rarer value of a bit that says nothing about others
 BOUND, ITERATIONS = 8.0, 150  # of encoders of codes
 MOST_SUMMED = 14  # latents of an encoder that confirms a layer
@@ -176,14 +177,23 @@ class _Search:
                 f"Singular values of the items have their clearest gap after {first}, not after"
                 f" {sizes[0]}."
             )
+        if num_rows < FEW_ROWS:
+            doubts.append(f"{num_rows} rows are few: at least {FEW_ROWS} are wanted.")
+        criteria = {int(line["size"]): line["criterion"] for line in lines}
+        if (other := _second_minimum(criteria, sizes[0])) is not None:
+            doubts.append(
+                f"The criterion of layer 1 is low at {other} latents as well, and higher between."
+            )
         below, template = self.items, model
-        while above is not None:
+        while True:
             depth = len(sizes)
             if codes.doubt > DOUBT:
                 doubts.append(
                     f"Latents of layer {depth} are unsure in single rows (wrong in"
                     f" {codes.doubt:.0%} on average), and so is what lies above."
                 )
+            if above is None:
+                break
             lines += [{"layer": depth + 1, **line} for line in above.tried]
             if not above.chosen:
                 break
@@ -369,6 +379,18 @@ def _independent(bits: Tensor) -> float:
     rows = len(bits)
     entropy = float((share * share.log() + (1 - share) * (1 - share).log()).sum())
     return -2 * rows * entropy + bits.shape[1] * math.log(rows)
+
+
+def _second_minimum(criteria: Mapping[int, float], best: int) -> int | None:
+    """Size at another local minimum of the criterion over the sizes that were tried, or None."""
+    sizes = sorted(criteria)
+    values = [math.inf, *(criteria[size] for size in sizes), math.inf]
+    others = [
+        size
+        for i, size in enumerate(sizes, 1)
+        if size != best and values[i] < min(values[i - 1], values[i + 1])
+    ]
+    return min(others, key=lambda size: criteria[size], default=None)
 
 
 def _median(values: list[float]) -> float:

@@ -9,6 +9,7 @@ from papers.deep_discrete_encoder import deep_design
 
 from inference.programs.program import Program
 from inference.selection import select
+from inference.selection.layers import _second_minimum
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal, Poisson
 from ppl_models.datasets import strict_design
 
@@ -64,3 +65,13 @@ def test_what_cannot_be_asked_is_refused():
         select(DeepDiscreteEncoder(6, (2,), graphs=(((1, 0),) * 3 + ((0, 1),) * 3,)), x)
     with pytest.raises(ValueError, match="at least three items"):
         select(model, x[:, :2])
+
+
+def test_doubts_are_said():
+    """Few rows; and a criterion that is low at two sizes."""
+    x = items_of((6, 2), Bernoulli(), strict_design(2), 60, 0)
+    found = select(DeepDiscreteEncoder, x)
+    assert found.status == "unsure"
+    assert any("60 rows are few" in doubt for doubt in found.doubts)
+    assert _second_minimum({1: 9.0, 2: 1.0, 4: 5.0, 6: 3.0, 8: 7.0}, 2) == 6
+    assert _second_minimum({1: 9.0, 4: 5.0, 6: 3.0, 8: 7.0}, 6) is None
