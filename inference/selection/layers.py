@@ -180,17 +180,17 @@ class _Search:
         if num_rows < FEW_ROWS:
             doubts.append(f"{num_rows} rows are few: at least {FEW_ROWS} are wanted.")
         criteria = {int(line["size"]): line["criterion"] for line in lines}
-        if (other := _second_minimum(criteria, sizes[0])) is not None:
+        if (other := _second_minimum(criteria, sizes[0], CLEAR * num_rows)) is not None:
             doubts.append(
                 f"The criterion of layer 1 is low at {other} latents as well, and higher between."
             )
         below, template = self.items, model
         while True:
             depth = len(sizes)
-            if codes.doubt > DOUBT:
+            if codes.doubt > DOUBT and (above is not None or depth == 1):
                 doubts.append(
                     f"Latents of layer {depth} are unsure in single rows (wrong in"
-                    f" {codes.doubt:.0%} on average), and so is what lies above."
+                    f" {codes.doubt:.0%} on average), and so are sizes from there on."
                 )
             if above is None:
                 break
@@ -381,14 +381,16 @@ def _independent(bits: Tensor) -> float:
     return -2 * rows * entropy + bits.shape[1] * math.log(rows)
 
 
-def _second_minimum(criteria: Mapping[int, float], best: int) -> int | None:
-    """Size at another local minimum of the criterion over the sizes that were tried, or None."""
+def _second_minimum(criteria: Mapping[int, float], best: int, within: float) -> int | None:
+    """Size at another local minimum of the criterion, at most ``within`` above the best; None."""
     sizes = sorted(criteria)
     values = [math.inf, *(criteria[size] for size in sizes), math.inf]
     others = [
         size
         for i, size in enumerate(sizes, 1)
-        if size != best and values[i] < min(values[i - 1], values[i + 1])
+        if size != best
+        and values[i] < min(values[i - 1], values[i + 1])
+        and values[i] < criteria[best] + within
     ]
     return min(others, key=lambda size: criteria[size], default=None)
 

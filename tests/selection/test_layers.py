@@ -73,5 +73,6 @@ def test_doubts_are_said():
     found = select(DeepDiscreteEncoder, x)
     assert found.status == "unsure"
     assert any("60 rows are few" in doubt for doubt in found.doubts)
-    assert _second_minimum({1: 9.0, 2: 1.0, 4: 5.0, 6: 3.0, 8: 7.0}, 2) == 6
-    assert _second_minimum({1: 9.0, 4: 5.0, 6: 3.0, 8: 7.0}, 6) is None
+    assert _second_minimum({1: 9.0, 2: 1.0, 4: 5.0, 6: 3.0, 8: 7.0}, 2, 3.0) == 6
+    assert _second_minimum({1: 9.0, 2: 1.0, 4: 5.0, 6: 3.0, 8: 7.0}, 2, 1.0) is None
+    assert _second_minimum({1: 9.0, 4: 5.0, 6: 3.0, 8: 7.0}, 6, 3.0) is None
