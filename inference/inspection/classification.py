@@ -291,10 +291,7 @@ def class_accuracy(
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
                 unit = "row" if chances.shape[0] == fit.num_rows else "step"
-                note = (
-                    f"{len(chances) // params:,} {unit}s for each parameter leave next to nothing"
-                    " to take off"
-                )
+                note = f"{len(chances) // params:,} {unit}s for each parameter determine them well"
                 return _accuracy(own, own, note=note, is_enough=True)
             if size > MOST_SIZES[0 if is_batch else 1]:
                 note = (

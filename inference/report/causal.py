@@ -48,11 +48,9 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
         if not causal.open_arrows[i, j] and not causal.open_edges[i, j]
     ]
     joined = f"{edges} pair{' of attributes is' if edges == 1 else 's of attributes are'} joined"
-    doubt = (
-        f", {doubtful} of them with some doubt"
-        if doubtful
-        else (", and that is not in doubt" if edges == 1 else ", none of them in doubt")
-    )
+    doubt = f", {doubtful} of them with some doubt" if doubtful else ", none of them in doubt"
+    if edges == 1:
+        doubt = ", with some doubt" if doubtful else ", and that is not in doubt"
     words = [f"{joined} directly{doubt}{f'; {missing} more may be' if missing else ''}."]
     if causal.probabilities is not None:
         rivals = say("causal.rivals") if causal.probability < RARE else ""

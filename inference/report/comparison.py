@@ -15,7 +15,6 @@ from inference.report.parts import (
     Finding,
     Heading,
     Note,
-    Paragraph,
     Part,
     Section,
     Table,
@@ -32,9 +31,7 @@ def _(comparison: Comparison) -> Answer:
     more = [
         Section("picture", "Side by side", [drawn]),
         Section("table", "Numbers", _tables(comparison)),
-        Section(
-            "care", "What is not comparable", notes or [Paragraph(say("comparison.comparable"))]
-        ),
+        Section("care", "What is not comparable", notes),
     ]
     title = f"{len(comparison.names)} fits compared"
     return Answer(title, comparison_verdict(comparison), more=more)

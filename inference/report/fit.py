@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from inference.fitting.repr import (
     rows_in_words,
 )
 from inference.fitting.result import Fit
+from inference.identifiability.fisher import InformationReport
 from inference.inspection.signatures import match_signatures
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
@@ -45,6 +47,7 @@ from inference.report.parts import (
     Section,
     Table,
     Verbatim,
+    Verdict,
     Warned,
 )
 from inference.report.sections import (
@@ -140,7 +143,7 @@ def _answer(subject: Subject) -> Answer:
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(subject)),
         *middle(structure, subject),
-        Section("latents", "Latents", latents(subject)),
+        Section("latents", "Latents", latents(structure, subject)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
         Section("convergence", "Convergence", _convergence(fit)),
         Section(
@@ -167,7 +170,21 @@ def _answer(subject: Subject) -> Answer:
     if fit.warnings and found.mark == "good":
         findings.append(finding("fit.warned.all", num=counted(len(fit.warnings), "warning")))
     answer = verdict_of(findings, *found.steps, answer=found.answer, about=found.about)
+    sections = [_beside(answer, section) for section in sections]
     return Answer(f"{_title(fit)}: fit report", answer, more=sections)
+
+
+def _beside(verdict: Verdict, section: Section) -> Section:
+    """The section without sentences that an answer of the verdict has word for word."""
+    said = " ".join(own.answer for own in verdict.findings)
+    parts: list[Part] = []
+    for part in section.parts:
+        if isinstance(part, Warned):
+            texts = [text for text in part.texts if text not in said]
+            parts += [Warned(texts)] if texts else []
+        elif not isinstance(part, Paragraph) or part.text not in said:
+            parts.append(part)
+    return replace(section, parts=parts)
 
 
 def _summary(fit: Fit) -> str:
@@ -351,8 +368,6 @@ def _given(fit: Fit) -> str:
 def _warnings(subject: Subject) -> list[Part]:
     fit = subject.fit
     texts = warned(fit.structure, subject)
-    if not fit.converged and not any("converge" in text for text in texts):
-        texts.append("The fit did not converge.")
     return [Warned(texts)] if texts else []
 
 
@@ -372,7 +387,8 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         return
     if found is not None:
         yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
-    if local is not None:
+    is_told = isinstance(found, InformationReport) and local is not None and local.is_whole
+    if local is not None and not is_told:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))
         size = subject.fit.num_parameters
         if local.num_judged > size:

@@ -222,4 +222,5 @@ def _groups(answer: HowManyGroups) -> list[Part]:
         separated=counted(groups.num_separated, "group"),
         clear=groups.num_clear,
     )
-    return [Paragraph(words), Bullets(lines)]
+    is_plain = all(len(group) == 1 for group in groups.separated)
+    return [Paragraph(words), *([] if is_plain else [Bullets(lines)])]

@@ -161,6 +161,14 @@ class Local:
         """Directions that no rows tell, as far as they were counted."""
         return 0 if self.rank is None else self.num_judged - self.rank
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows determine all free numbers, none of them hardly or on a bound."""
+        return (
+            not (self.num_open or self.num_held or self.is_flat or self.note or self.faint)
+            and self.rank is not None
+        )
+
     def text(self) -> str:
         """Local information in sentences."""
         size, held = counted(self.num_judged, "free parameter"), ""
@@ -327,7 +335,8 @@ def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
         yield picture(
             functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
         )
-        yield Paragraph(departures_in_words(check, column_names(subject.fit, check)))
+        words = departures_in_words(check, column_names(subject.fit, check))
+        yield Paragraph(f"Of {title}: {words}" if title else words)
 
 
 # -------------------------------------------------------------------- what every kind can use
@@ -403,12 +412,6 @@ def cut(table: Table, most: int, which: str = "first") -> Iterator[Part]:
     yield replace(table, rows=table.rows[:most])
     if len(table.rows) > most:
         yield Note(f"The {which} {most} of {len(table.rows):,} are shown.")
-
-
-def profile_text(names: Sequence[str], profile: Iterable[float]) -> str:
-    """Attributes that a row of a profile has."""
-    has = [name for name, bit in zip(names, profile, strict=True) if bit]
-    return "none" if not has else "all" if len(has) == len(names) else ", ".join(has)
 
 
 # -------------------------------------------------------------------- what may be refused

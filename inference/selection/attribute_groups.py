@@ -214,9 +214,9 @@ class ItemTests(Answer):
                 " as far as these rows can tell."
             )
         return (
-            f"{len(self.different)} of the {len(self.items)} items that the groups share function"
-            " differently: people of different groups who have the same attributes answer them"
-            f" differently: {', '.join(self.different)}."
+            f"{len(self.different)} of the {len(self.items)} items that the groups share"
+            f" function{'s' * (len(self.different) == 1)} differently: people of different groups"
+            f" who have the same attributes answer them differently: {', '.join(self.different)}."
         )
 
     @property

@@ -308,7 +308,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    yield from _choice(fit)
+    yield from graph_choice(fit)
     yield from _edges(structure, subject)
     yield picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
@@ -319,7 +319,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             )
 
 
-def _choice(fit: Fit) -> Iterator[Part]:
+def graph_choice(fit: Fit) -> Iterator[Part]:
     """Choice of the graph, in words."""
     choice = fit.choice
     if choice is None:
