@@ -81,6 +81,11 @@ class Estimate:
     high: float = math.nan
 
     @property
+    def is_held(self) -> bool:
+        """Whether it has no interval at the end of its range: at 0, or within 1e-4 of 1."""
+        return math.isnan(self.low) and (self.value == 0 or abs(self.value - 1) <= 1e-4)
+
+    @property
     def name(self) -> str:
         """Such as ``weights[0]``."""
         return f"{self.site}[{', '.join(self.entry)}]" if self.entry else self.site

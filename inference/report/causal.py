@@ -186,6 +186,9 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
     if not kept:
         return
     lines = []
+    has_arrows = found is not None and any(
+        max(found.arrow[i, k], found.arrow[k, i]) >= 0.005 for i, k in kept
+    )
     for i, k in kept:
         edge = own.get((i, k))
         if edge is not None and matrix[k, i] and not matrix[i, k]:
@@ -204,9 +207,11 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
             elif mark != "→":
                 remark = "either direction fits alike"
         if found is not None:
-            shown += map(number, (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i]))
+            arrows = (found.arrow[i, k], found.arrow[k, i]) if has_arrows else ()
+            shown += map(number, (found.adjacent[i, k], *arrows))
         lines.append([*shown, remark])
-    chances = () if found is None else ("P(joined)", "P(first → second)", "P(second → first)")
+    arrows = ("P(firmly first → second)", "P(firmly second → first)") if has_arrows else ()
+    chances = () if found is None else ("P(joined)", *arrows)
     head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
 

@@ -89,7 +89,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         "rows": rows_in_words(answer.fit),
         "range": last if len(sizes) == 1 else f"{sizes[0]} to {last}",
         "of": ", and of which distribution",
-        "from": f" of {listed(distributions)} distribution",
+        "from": f" ({listed(distributions)})",
     }
     if isinstance(answer, HowManyOptions):
         values |= {"of": "", "from": ""}

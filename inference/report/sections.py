@@ -189,6 +189,8 @@ class Local:
             return f"{changes}{say('fit.not_shown', note=self.note)}{held}"
         hardly = f", {listed(self.faint)} hardly" if self.faint else ""
         every = "the" if self.num_judged == 1 else "all"
+        if self.num_judged > self.num_written:
+            size = "free parameters"  # more than the fit counts, as a note says
         return f"Near this estimate the rows determine {every} {size}{hardly}.{held}"
 
 
@@ -384,8 +386,9 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     rows = []
     for site in found.sites:
         every = found.of(site)
-        is_held = [e.value == 0 and bool(np.isnan(e.low)) for e in every]
-        entries = [entry for entry, held in zip(every, is_held, strict=True) if not held]
+        is_held = [own.is_held and bool(found.source or not own.value) for own in every]
+        held = [round(own.value) for own, is_on in zip(every, is_held, strict=True) if is_on]
+        entries = [own for own, is_on in zip(every, is_held, strict=True) if not is_on]
         shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
         numbers = np.array(shown).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
@@ -401,9 +404,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             )
             rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
-        if len(entries) < len(every):
-            rest = say("fit.zeros", many=len(every) - len(entries), site=site)
-            rows.append([rest, *[""] * (len(head) - 1)])
+        for value in (0, 1):
+            many = held.count(value)
+            rest = say("fit.held", many=many, site=site, value=value)
+            rows += [[rest, *[""] * (len(head) - 1)]] if many else []
     yield Table(head, rows)
 
 

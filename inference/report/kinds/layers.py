@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inference.base.structure import Structure
@@ -138,7 +138,7 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             lines += [f"x_{{j}} | a_{{1}} ~ {line}" for line in _responses(layer, eta)]
         prior, bounds = _priors(layer)
         if layer.graph is not None:
-            found = "were found to be edges" if layer.estimated else "are free"
+            found = "are free on the graph found here" if layer.estimated else "are free"
             prior += (
                 f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
             )
@@ -341,16 +341,22 @@ def graph_choice(fit: Fit) -> Iterator[Part]:
     yield Table.of(columns)
 
 
+def _full(latent: str, names: Sequence[Any]) -> list[str]:
+    """Names of latents, numbers with that of their site."""
+    return [f"{latent}[{name}]" if str(name).isdecimal() else str(name) for name in names]
+
+
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    fit = subject.fit
-    for layer in structure.layers:
+    fit, layers = subject.fit, structure.layers
+    for d, layer in enumerate(layers):
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
         is_items = layer.items is not None
         dims = ("item",) if is_items else dims_of(fit, layer.intercepts, (layer.num_children,))
         children = labels_of(fit, dims[0], layer.num_items, subject.names)
-        parents = _parents(subject, layer)
+        parents = _full(layer.parent, _parents(subject, layer))
+        children = children if is_items else _full(layers[d - 1].parent, children)
         rows = [
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)
