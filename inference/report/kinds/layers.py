@@ -138,10 +138,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             lines += [f"x_{{j}} | a_{{1}} ~ {line}" for line in _responses(layer, eta)]
         prior, bounds = _priors(layer)
         if layer.graph is not None:
-            found = "are free on the graph found here" if layer.estimated else "are free"
-            prior += (
-                f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
-            )
+            edges = fit.graphs[layer.loadings] if layer.estimated else layer.graph
+            found = "were found to be edges" if layer.estimated else "are free"
+            prior += f"; {int(edges.sum())} of {layer.graph.numel()} {found}, the others are zero"
         size = shape_text((layer.num_children, layer.num_features))
         rows.append([f"W, layer {d}", layer.loadings, size, prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
