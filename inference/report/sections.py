@@ -369,7 +369,8 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else f"Without intervals: {found.note}."
     )
-    if has_bounds(found):
+    listed_rows = tuple(row for row in found.rows if not row.is_held)
+    if has_bounds(replace(found, rows=listed_rows)):
         yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
