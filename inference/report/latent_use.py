@@ -191,7 +191,11 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         found: of the classes.
         unit: what is classified, "row" or "step".
     """
-    share = f"{percent(found.accuracy)} of the {unit}s are expected to be classified correctly"
+    error = found.error_of_rows
+    right = percent(found.accuracy)
+    if not found.note and error < 0.01 and found.accuracy < 0.9995:
+        right = f"{100 * found.accuracy:.1f} %"
+    share = f"{right} of the {unit}s are expected to be classified correctly"
     if found.is_enough:
         return say("latents.enough_accuracy", share=share, note=found.note)
     if found.note:
@@ -205,7 +209,7 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     words = say(
         "latents.corrected_accuracy",
         share=share,
-        error=f"{100 * found.error:.1f}" if found.error >= 5e-4 else "below 0.1",
+        error=f"{100 * error:.1f}" if error >= 5e-4 else "below 0.1",
         guess=guess,
         said=percent(found.said),
     )
