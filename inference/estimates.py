@@ -82,8 +82,9 @@ class Estimate:
 
     @property
     def is_held(self) -> bool:
-        """Whether it has no interval at the end of its range: at 0, or within 1e-4 of 1."""
-        return math.isnan(self.low) and (self.value == 0 or abs(self.value - 1) <= 1e-4)
+        """Whether it lies at 0 or within 1e-3 of 1, without an interval or an error to speak of."""
+        is_sure = math.isnan(self.low) or self.error <= 1e-6
+        return is_sure and (self.value == 0 or abs(self.value - 1) <= 1e-3)
 
     @property
     def name(self) -> str:

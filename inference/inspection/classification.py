@@ -342,7 +342,7 @@ def _other_rows(fit: FitRecord, num_rows: int) -> str:
 def _refused(fit: FitRecord, data: Any) -> str:
     """Why no data sets are simulated; "" where they may be."""
     if drawn_together.dispatch(type(fit.structure)) is drawn_together.dispatch(object):
-        return f"no way is known to draw the classes of {fit.model_name} together"
+        return f"rows of {fit.model_name} with known classes cannot be simulated"
     num_rows = len(first_tensor(checked_as_fitted(fit, data)[0]))
     if fit.draws is not None:
         return "the fit has posterior draws"

@@ -50,7 +50,8 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     lengths = np.asarray(fit.restarts.num_iterations)
     label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
     style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
-    ax.scatter(lengths, ends, 28, zorder=3, label=label, **style)
+    if fit.trace.name == fit.objective_name:  # else on another scale
+        ax.scatter(lengths, ends, 28, zorder=3, label=label, **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)

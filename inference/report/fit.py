@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from inference.base.plugins import load_kind
 from inference.base.progress import NoProgress, RichProgress
@@ -65,6 +66,7 @@ from inference.report.sections import (
 )
 from inference.report.verdicts import distance_in_words, verdict, why_undecided
 from inference.report.words import finding, say, verdict_of
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import counted, listed, shown_settings
 
 
@@ -208,6 +210,11 @@ def _what(subject: Subject) -> Iterator[Part]:
     taken = columns_in_words(fit)
     columns = f" Columns are taken as follows: {taken}." if taken else ""
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
+    if subject.data is not None and checks_data(fit.model) and not has_sequences(fit):
+        table = checked(fit.model, subject.data)[0]
+        missing = int(table.isnan().sum()) if isinstance(table, Tensor) else 0
+        if missing:
+            yield Paragraph(say("fit.gaps_note", missing=missing, size=table.numel()))
     if fit.labels:
         yield Paragraph(say("fit.labels_note", labels=labels_in_words(fit)))
     if fit.fixed:
@@ -304,6 +311,8 @@ def _price(subject: Subject) -> Iterator[list[str]]:
     of = say("fit.counted_rest") if is_part else "numbers that were estimated"
     yield ["free parameters", f"{fit.num_parameters:,}", of]
     bic = "weighs likelihood against free parameters, among fits to the same data"
+    if fit.structure.local_sites:
+        bic = say("fit.bic_of_rows", sites=listed(list(fit.structure.local_sites)))
     rank = None if local is None or fit.bic_price is not None else local.rank
     if (
         local is not None
@@ -376,8 +385,9 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
-    words = "The curve of a converged fit is flat at its end."
-    yield Note(words + (say("fit.starts_note") if several else ""))
+    words = "" if fit.draws is not None else "The curve of a converged fit is flat at its end."
+    words += say("fit.starts_note") if several else ""
+    yield from [Note(words.strip())] if words else []
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:

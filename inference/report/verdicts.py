@@ -319,4 +319,7 @@ def on_prediction(subject: Subject) -> Finding:
         at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off])
         return finding("fit.prediction.misfit", at=at, words=words, step=step)
     mark = "good" if len(checks[name].observed) >= LEAST_ROWS else ""
+    sites = subject.fit.structure.local_sites
+    if sites:
+        mark, words = "", words + say("predictive.local_rows", sites=listed(list(sites)))
     return finding("fit.prediction.all", mark=mark, words=words)

@@ -130,6 +130,8 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
+    if about.durations is not None:
+        words += say("hidden_markov.semi", title=about.durations.title)
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],

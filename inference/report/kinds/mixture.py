@@ -208,7 +208,7 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     numbers = {"num_components": about.num_components, "num_items": about.num_items}
     yield Paragraph(say(f"mixture.{kind}", **numbers))
     before = (
-        "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z"
+        "log [P(c = k | z) / P(c = 0 | z)] = coefficients[k, intercept] + coefficients[k] . z"
         if structure.regresses
         else "c ~ Categorical(weights)"
     )
