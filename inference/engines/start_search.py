@@ -47,6 +47,7 @@ OVERHEAD = (
 )
 # of the way from the best estimate to another start: far enough to leave the flat top of a saddle
 NUDGE = 0.2
+SURE = 0.5  # of the starts: where so many came to the best, no other place is looked for
 GAIN = 1e-6  # relative: what a nudged run must gain for the best estimate to have been a saddle
 LOOK, FIRST_LOOK = 10, 20  # iterations between two looks at a race, and before the first
 MEETS = 0.01  # nats gained over LOOK iterations by a start that is on its hill
@@ -68,8 +69,9 @@ def search_starts(
 ) -> SearchState:
     """Run batches of starts as ``search`` says, and hand back those that were run to the end.
 
-    The best estimate is moved a little at last and run again: from a saddle the objective then
-    rises.
+    The best estimate is moved a little at last and run again, unless half of the starts and twice
+    ``search.replicates`` came to it: from a saddle the objective then rises, and a saddle is no
+    place where most starts end.
 
     Args:
         search: the rule.
@@ -416,7 +418,10 @@ class _Run:
             )
         ):
             return self.batch(state)
-        return self.polish(state) if state.settled else self.nudge(state)
+        is_sure = state.num_reached(self.problem) >= max(
+            SURE * state.num_tried, 2 * search.replicates
+        )
+        return self.polish(state) if state.settled or is_sure else self.nudge(state)
 
     def batch(self, state: SearchState) -> SearchState:
         """Race the starts of a batch."""

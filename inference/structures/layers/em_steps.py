@@ -12,6 +12,7 @@ from torch import Tensor
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.elimination import FiniteMixture
 from inference.programs.program import Program
+from inference.programs.sites import density_of
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
@@ -258,11 +259,15 @@ class LayeredSteps(Steps[TowerStatistics]):
         """Mixture of one layer; of the program the prior of the parameters alone is asked."""
         layer = self.layers[0]
         like = params[layer.loadings]  # (R, J, P)
-        values = self._configurations(layer, like)
+        name = "configurations", like.dtype, like.device
+        if name not in layer.memory:
+            values = self._configurations(layer, like)
+            layer.memory[name] = values, layer.features(values)
+        values, features = layer.memory[name]
         # dims are configurations, restarts, rows, as where the program is run
         above = {name: params[name].unsqueeze(1) for name in self.root.sites()}
         log_weights = self.root.distribution(above).log_prob(values[:, None, None])  # (C, R, 1)
-        features, intercepts = layer.features(values), params[layer.intercepts]
+        intercepts = params[layer.intercepts]
         (num, size), wide = like.shape[1:], len(values)
         eta: Tensor | LinearPredictor
         if wide * num <= (wide + num) * (size + 1):  # a product with it is the cheaper
@@ -278,7 +283,36 @@ class LayeredSteps(Steps[TowerStatistics]):
             log_weights.squeeze(-1).mT,
             ItemResponse(layer.response, eta, dispersion),
             {},
-            self.program.log_prior(params),
+            self._log_prior(params),
+        )
+
+    def _log_prior(self, params: Params) -> Tensor:
+        r"""Log-prior of one layer and the root without a run of the program, (R,).
+
+        Normal priors of loadings W and intercepts b are a constant less half a quadratic form of
+        (b, W); the constant is that of the program at W = 0, b = 0.
+        """
+        layer, root = self.layers[0], self.root
+        if layer.prior is None or layer.penalty or layer.dispersion or not hasattr(root, "priors"):
+            return self.program.log_prior(params)
+        like = params[layer.loadings]
+        name = "log-prior", like.dtype, like.device
+        if name not in layer.memory:
+            densities = {
+                site: density_of(prior) for site, prior in root.priors(like.new_zeros(())).items()
+            }
+            origin = {site: torch.zeros_like(value[:1]) for site, value in params.items()}
+            origin |= root.uniform(like)
+            layer.memory[name] = (
+                densities,
+                self.program.log_prior(origin)
+                - sum(density(origin[site]) for site, density in densities.items()),
+            )
+        densities, constant = layer.memory[name]
+        return (
+            constant
+            - normal_exponent(layer, params)
+            + sum(density(params[site]) for site, density in densities.items())
         )
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
@@ -381,7 +415,9 @@ def expected_statistics(
                 told = labels[start : start + chunk]
                 offset = offset + (told[..., 1] @ values.mT + told[..., 0] @ (1 - values).mT)
             likelihood = (
-                logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
+                logits.add_(offset)
+                if logits.is_contiguous()
+                else torch.add(logits, offset, out=logits.new_empty(logits.shape))
             )
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper
