@@ -308,7 +308,7 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
 
 
 def _array(value: Tensor) -> Array:
-    return np.asarray(value.detach().cpu().numpy())
+    return np.asarray(value.numpy(force=True))
 
 
 class NaturalScale:
@@ -346,11 +346,14 @@ class NaturalScale:
         """Parameters at coordinates z (A, P); a site that leaves its support is the image's."""
         same, new = z == image_z, dict(image)
         is_apart = not same.any()
-        for name, (own, part) in self.sites.items():
+        with np.errstate(all="ignore"):  # numbers may be too large
+            moved = {
+                name: own.back(z[:, part], _array(image[name]), None if is_apart else same[:, part])
+                for name, (own, part) in self.sites.items()
+            }
+        for name, (own, _) in self.sites.items():
             kept = image[name]
-            with np.errstate(all="ignore"):  # numbers may be too large
-                moved = own.back(z[:, part], _array(kept), None if is_apart else same[:, part])
-            value = torch.from_numpy(moved).to(kept)
+            value = torch.from_numpy(moved[name]).to(kept)
             outside = own.outside(value)  # by rounding, in the dtype of the image
             new[name] = (
                 value
