@@ -355,7 +355,7 @@ class EM:
     ) -> EMState:
         """Evaluate every running restart at its image or trial, and choose the next point."""
         params, before = state.points, state.objective[state.active]
-        safe = state.safe or params
+        safe = state.image or params
         course = Course.of(state.course) if state.course else ahead.begin(params)
         try:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
@@ -476,7 +476,7 @@ class EMState:
             steps do not tell.
         running: points at which the running restarts are evaluated next, (A, ...); empty before
             the first step.
-        safe: where steps are extrapolated, images of their last accepted points under EM, (A, ...);
+        image: where steps are extrapolated, image of each last accepted point under EM, (A, ...);
             ``running`` are points on trial then.
         course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running
             restarts.
@@ -498,7 +498,7 @@ class EMState:
     objective_left: Tensor
     gap: float = math.inf
     running: Params = field(default_factory=dict)
-    safe: Params = field(default_factory=dict)
+    image: Params = field(default_factory=dict)
     course: dict[str, Any] = field(default_factory=dict)
     fate: Tensor | None = None
 
@@ -562,7 +562,7 @@ class EMState:
             objective_left=self.objective_left if objective_left is None else objective_left,
             gap=most,
             running=new,
-            safe=safe,
+            image=safe,
             course=course or {},
             fate=self.fate,
             **every,
@@ -571,13 +571,13 @@ class EMState:
     def leave(self, fate: Tensor) -> EMState:
         """Take out the running restarts that have a ``fate``, (R,), other than RUNNING."""
         stays = fate[self.active] == RUNNING
-        images = self.safe or self.points
+        images = self.image or self.points
         course = Course.of(self.course).kept(stays.numpy()) if self.course else None
         return replace(
             self,
             params=_of_all(self.params, self.active, images, ~stays),
             running=_chosen(self.points, stays),
-            safe=_chosen(self.safe, stays),
+            image=_chosen(self.image, stays),
             active=self.active[stays],
             fate=fate,
             course={} if course is None else vars(course),
@@ -599,17 +599,17 @@ class EMState:
         return _chosen(self.params, self.active)
 
     @property
-    def images(self) -> Params:
+    def estimates(self) -> Params:
         """Parameters that every restart has come to, (R, ...), with no point on trial."""
-        return _of_all(self.params, self.active, self.safe or self.points)
+        return _of_all(self.params, self.active, self.image or self.points)
 
     def settled(self) -> EMState:
         """With no point on trial."""
         return replace(
             self,
-            params=self.images,
+            params=self.estimates,
             running={},
-            safe={},
+            image={},
             course={},
             objective_left=self._left(),
         )

@@ -381,7 +381,7 @@ class Race:
         places = [(r, int(state.num_iterations[r])) for r in starts]
         new = [at for at in places if at not in self.faults]
         if new:
-            own = {name: value[[r for r, _ in new]] for name, value in state.images.items()}
+            own = {name: value[[r for r, _ in new]] for name, value in state.estimates.items()}
             for at, words in zip(new, degenerate_restarts(self.problem, own), strict=True):
                 self.faults[at] = not words
 
