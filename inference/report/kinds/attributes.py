@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
+from inference.causal.of_fit import AttributeReport, profile_posterior, report_of_table
 from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.inspection.attributes import Reversal, all_bernoulli, reversals
 from inference.inspection.classification import Classification, classify_rows
@@ -219,7 +219,7 @@ def graph(subject: Subject) -> AttributeReport | Refused:
         return Refused(say("attributes.graph_refused"))
     if not 2 <= size <= MOST_GRAPHED:
         return Refused(say("attributes.graph_limits", MOST_GRAPHED=MOST_GRAPHED))
-    return of_rows(subject, lambda fit, data: discover_attributes(fit, data, names=names))
+    return of_rows(subject, lambda fit, data: report_of_table(fit, data, names=names))
 
 
 @dataclass(frozen=True)
