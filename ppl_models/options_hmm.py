@@ -146,9 +146,8 @@ class OptionsHMM(OpenModel):
                     f"{owner}: {name} must be {type(getattr(self, name))()!r} where durations say"
                     f" how long an option is on, got {getattr(self, name)!r}"
                 )
-        if self._durations in (None, GeometricDurations()):
-            return
-        if self.durations.max_duration is None:
+        own = self._durations
+        if own is not None and own != GeometricDurations() and own.max_duration is None:
             raise ValueError(
                 f"{owner}: durations of options need a limit, for a step takes"
                 f" (num_options max_duration)^2 operations; give"
@@ -285,7 +284,7 @@ class OptionsHMM(OpenModel):
             others = AllowedMoves(
                 flat(options, options), ~torch.eye(options, dtype=torch.bool, device=kind["device"])
             )
-            sites["choice"] = pyro.sample("choice", others.expand([states]).to_event(1))
+            sites["choice"] = pyro.sample("choice", others.expand(torch.Size([states])).to_event(1))
             zero = torch.zeros((), **kind)
             sites |= self._durations.draw(options, zero, self.concentration)
         else:

@@ -58,10 +58,11 @@ def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str
 
     With durations that of a chain whose visits last geometrically, with the same means.
     """
-    if chain.durations is not None and chain.choice in params and chain.high not in params:
+    choice = params.get(chain.choice or "")
+    if chain.durations is not None and choice is not None and chain.high not in params:
         end = chain.durations.means(params).reciprocal()[..., None, :, None]  # (*batch, 1, O, 1)
         stay = (1 - end) * torch.eye(chain.num_options).to(end)
-        return {**params, chain.high: stay + end * params[chain.choice]}
+        return {**params, chain.high: stay + end * choice}
     if (
         chain.termination is None
         or chain.choice is None
@@ -75,7 +76,9 @@ def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str
     }
 
 
-def tables_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+def tables_of(
+    chain: ChainDescription, params: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Initial options, low- and high-level policy of a chain that is Markov in its options.
 
     With durations :math:`d_o` of at most m steps its options are pairs of an option and the steps
@@ -100,9 +103,8 @@ def tables_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> tuple[Te
     else:
         logs, survival = chain.durations.tables(params, num)
         end = (logs - survival).clamp(max=0.0).exp()  # (*batch, O, m)
-    one = {"dtype": end.dtype, "device": end.device}
-    older = torch.eye(num, **one).roll(1, 1)  # of the last age nothing is left, or it is the only
-    eye, begin = torch.eye(chain.num_options, **one), torch.eye(num, **one)[0]
+    ages, eye = torch.eye(num).to(end), torch.eye(chain.num_options).to(end)
+    older, begin = ages.roll(1, 1), ages[0]  # of the last age nothing is left, or it is the only
     stay = ((1 - end).unsqueeze(-1) * older).unsqueeze(-2)  # (*batch, O, m, 1, m)
     stay = stay * eye[:, None, :, None]  # (*batch, O, m, O, m)
     leave = end[..., None, :, :, None, None] * (choice[..., :, None, :, None] * begin)

@@ -141,7 +141,7 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
         else "probability of each option at the first step"
     )
     durations = getattr(subject.fit.structure.about, "durations", None)
-    equations = EQUATIONS
+    equations: tuple[str, ...] = EQUATIONS
     if durations is not None:
         visit = durations.equation.replace("{k}", "{o}").replace("| k", "| o")
         equations = (

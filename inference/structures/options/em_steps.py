@@ -94,11 +94,21 @@ class OptionSteps(Steps[Params]):
         chain: the model's description of itself.
         plan: what of the data never changes.
         gaps_elsewhere: whether actions are missing in other rows, where these are a part of all.
+        data: sequences of the plan; labels: log p(label | option) of their steps, (B, T, O), which
+            the plan then takes in; None where it has them or nothing is known.
     """
 
     chain: ChainDescription
     plan: ChainPlan
     gaps_elsewhere: bool = False
+    data: Tensor | None = None
+    labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.labels is not None:
+            table = self.labels.repeat_interleave(self.chain.num_ages, -1)
+            sizes = self.chain.num_states, self.chain.num_actions
+            object.__setattr__(self, "plan", plan_of(self.data, *sizes, table))
 
     @cached_property
     def _priors(self) -> dict[str, _Rows]:
@@ -287,4 +297,5 @@ class OptionSteps(Steps[Params]):
     def on(self, data: Tensor, weights: Tensor | None = None) -> OptionSteps:
         """Steps on other packed sequences, (B, T, 2)."""
         self.refuse_weights(weights)
-        return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))
+        plan = plan_of(data, self.chain.num_states, self.chain.num_actions)
+        return replace(self, plan=plan, data=data, labels=None)

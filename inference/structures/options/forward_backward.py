@@ -43,8 +43,9 @@ class Parts:
 
 def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
     """Parameters of a chain by the model's description."""
-    tables = (*tables_of(chain, params), params[chain.environment])
-    return Parts(*(value.detach() for value in tables), num_ages=chain.num_ages)
+    initial, low, high = (value.detach() for value in tables_of(chain, params))
+    environment = params[chain.environment].detach()
+    return Parts(initial, low, high, environment, chain.num_ages)
 
 
 @dataclass(frozen=True, eq=False)
