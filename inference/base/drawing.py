@@ -18,6 +18,7 @@ PICTURES = {  # picture of a record -> module of inference.plots that draws it
     "plot_causal_graph": "causal",
     "plot_choice": "components",
     "plot_comparison": "selection",
+    "plot_estimates": "estimates",
     "plot_fit": "overview",
     "plot_group_mastery": "attributes",
     "plot_how_many": "selection",

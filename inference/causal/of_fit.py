@@ -235,13 +235,7 @@ def discover_attributes(
     constraints_of(owner, knowledge, labels)  # refused before any work
     rows = None
     if num_rows is None:
-        if 2**num_attributes > MOST_PROFILES:
-            raise ValueError(
-                f"{owner}: give num_rows; what {2**num_attributes:,} profiles are worth in rows"
-                f" cannot be worked out (at most {MOST_PROFILES:,})"
-            )
-        scores = _item_scores(fit, data, len(found.posterior))
-        rows = effective_rows(found.posterior, found.table, scores)
+        rows = effective_rows_of(fit, data, found)
         num_rows = rows.num_rows
     if num_draws is None and num_attributes > MOST_SAMPLED:
         num_draws = MANY_DRAWS
@@ -265,6 +259,23 @@ def discover_attributes(
         rivals += [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
     on_rows = compare_on_rows(rivals, found.posterior, found.table, names=labels)
     return AttributeReport(causal, rows, on_rows, found)
+
+
+def effective_rows_of(fit: FitRecord, data: Any, found: ProfilePosterior) -> EffectiveRows:
+    """Effective rows of a fit's table of profiles, the items' share in its uncertainty counted.
+
+    Raises:
+        ValueError: for too many profiles.
+    """
+    size = len(found.table)
+    if size > MOST_PROFILES:
+        raise ValueError(
+            f"discover_attributes: give num_rows; what {size:,} profiles are worth in rows cannot"
+            f" be worked out (at most {MOST_PROFILES:,})"
+        )
+    return effective_rows(
+        found.posterior, found.table, _item_scores(fit, data, len(found.posterior))
+    )
 
 
 def _item_scores(fit: FitRecord, data: Any, num_rows: int) -> np.ndarray | None:

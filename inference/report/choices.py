@@ -21,6 +21,7 @@ from inference.selection.layers import LayerSizes
 from inference.selection.likelihood_ratio import RatioTest
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
+from inference.selection.splitting import SplitInference
 from ppl_models.parts.repr import counted, listed
 from ppl_models.parts.validation import is_integer
 
@@ -171,6 +172,23 @@ def _(record: LayerSizes) -> Answer:
     )
     tables = {"Sizes that were tried": (record.table.reset_index(), "layer_sizes")}
     return Answer(f"How many layers? {len(record.chosen)}", verdict, tables=tables)
+
+
+@answer_of.register
+def _(record: SplitInference) -> Answer:
+    bound, intervals, *unseen = record.sentences
+    verdict = verdict_of(
+        [
+            finding("splitting.asked.all"),
+            finding("splitting.sure.all", bound=bound, intervals=intervals),
+            finding("splitting.unseen.all", unseen=" ".join(unseen)),
+        ],
+        nothing=say("splitting.nothing"),
+        answer=record.headline,
+        about="choice",
+    )
+    tables = {"Edges of the chosen graph": (record.table, "splitting")}
+    return Answer("Which edges are there?", verdict, record.plot, tables)
 
 
 @answer_of.register

@@ -43,6 +43,7 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
+from inference.selection.splitting import split_inference as split_inference
 from ppl_models.parts.surface import with_old_names as _with_old_names
 
 __getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")
