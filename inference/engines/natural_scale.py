@@ -141,7 +141,8 @@ class _LogShares(Coordinates):
 
 
 def _outside(support: constraints.Constraint, value: Tensor) -> Tensor:
-    return ~support.check(value).reshape(len(value), -1).all(1)
+    inside: Tensor = support.check(value).reshape(len(value), -1).all(1)
+    return ~inside
 
 
 def _is_finite(value: Tensor) -> bool:
@@ -257,7 +258,8 @@ class _LogCholesky(Coordinates):
     def outside(self, value: Tensor) -> Tensor | None:
         if not _is_finite(value):
             return _outside(self.support, value)
-        return (torch.linalg.cholesky_ex(value).info != 0).reshape(len(value), -1).any(1)
+        failed: Tensor = torch.linalg.cholesky_ex(value).info != 0
+        return failed.reshape(len(value), -1).any(1)
 
 
 @dataclass(frozen=True)
