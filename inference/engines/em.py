@@ -152,7 +152,7 @@ class EM:
         refuse_open_sites("EM", problem.structure, program)
         program.check_enumerable()
         if problem.rows is not None:
-            return SummedGenericSteps(program, problem.rows, 20 * self.num_inner)
+            return SummedGenericSteps(program, problem.rows, 20 * self.num_inner, problem.model)
         num_steps = 20 * self.num_inner  # whose operations are recorded once, for all starts
         return problem.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
 
