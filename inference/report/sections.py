@@ -405,9 +405,9 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             )
             rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
-        for value in (0, 1):
-            many = held.count(value)
-            rest = say("fit.held", many=many, site=site, value=value)
+        for end in (0, 1):
+            many = held.count(end)
+            rest = say("fit.held", many=many, site=site, value=end)
             rows += [[rest, *[""] * (len(head) - 1)]] if many else []
     yield Table(head, rows)
 

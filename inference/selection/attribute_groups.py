@@ -459,7 +459,7 @@ def differential_items(
     statistic, degrees, p_value, *others = np.array(columns).T
     labels = tuple(names[j] for j in chosen)
     return DifferentialItems(
-        labels, statistic, degrees, p_value, holm(p_value), *others, tuple(model.groups)
+        labels, statistic, degrees, p_value, holm(p_value), *others, groups=tuple(model.groups)
     )
 
 
