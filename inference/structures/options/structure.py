@@ -43,6 +43,7 @@ from inference.structures.options.align import (
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, smooth, steps_of, viterbi
 from inference.structures.options.moments import (
+    MAX_ENTRIES,
     REFINING,
     START_MIX,
     MomentWarning,
@@ -545,7 +546,9 @@ def moment_start(
         MomentWarning: why there is no such start.
     """
     try:
-        moments = count_moments(data, num_states, num_actions)
+        # the action of the step before says much of its option, where the table is not too large
+        wider = num_actions**3 * num_states**3 <= MAX_ENTRIES
+        moments = count_moments(data, num_states, num_actions, past_actions=wider)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
         warnings.warn(
