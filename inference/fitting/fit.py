@@ -655,9 +655,18 @@ def _renamed(problem: Problem, state: Outcome, method: EM, bar: Progress) -> Out
         moved[:count] |= (start[name][:count] != value).reshape(count, -1).any(1).cpu()
     where = moved.nonzero()[:, 0]
     if len(where):
-        own = {name: value[where] for name, value in start.items()}
-        _, likelihood, prior = method.steps(problem).e_step(own)
-        before = (likelihood + prior).detach().double().cpu()
+        steps = method.steps(problem)
+
+        def objective(place: int) -> float:
+            try:
+                own = {name: value[place : place + 1] for name, value in start.items()}
+                _, likelihood, prior = steps.e_step(own)
+            except ValueError:  # impossible labels under these names
+                return -math.inf
+            return float((likelihood + prior).detach())
+
+        found = [objective(place) for place in where.tolist()]
+        before = torch.tensor(found, dtype=torch.float64)
         likely = before > values.max().cpu() - CLOSE
         likely &= before >= before.topk(min(MOST_NAMINGS, len(before))).values.min()
         where = where[likely]
