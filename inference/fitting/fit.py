@@ -65,6 +65,7 @@ from inference.fitting.labels import (
     estimated_error,
     known_of,
     named_by_labels,
+    other_names,
     with_labels,
 )
 from inference.fitting.problem import (
@@ -90,6 +91,7 @@ from ppl_models.parts.validation import Seed, as_seed, is_integer
 logger = logging.getLogger(__name__)
 
 MOST_RESTARTS = 1_000_000
+CLOSE, MOST_NAMINGS = 20.0, 6  # nats, and number, of names of latents that EM is run again under
 NEAR_START, TIES = 0.5, 0.01  # around the start of a parameter, unconstrained; in the first restart
 BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 FRESH_STARTS = 10  # beside those that split the components of a smaller fit
@@ -631,25 +633,50 @@ def _renamed(problem: Problem, state: Outcome, method: EM, bar: Progress) -> Out
     """Outcome with EM run again from ends whose latents agree with labels better when renamed.
 
     Names that agree at a start need not do so at its end, nor those of a start that was given, and
-    the labels themselves hold latents that are misnamed.
+    the labels themselves hold latents that are misnamed. Few labels leave several names likely: of
+    the best end the other names are tried too whose objective is no more than :data:`CLOSE` nats
+    lower before EM goes on.
     """
-    if not problem.labels or bar.stopped:
+    if not problem.labels or not state.params or bar.stopped:
         return state
-    renamed = agreeing(problem, named_by_labels(problem, state.params))
     count = len(state.objective)
-    moved = torch.zeros(count, dtype=torch.bool)
-    for name, value in renamed.items():
-        moved |= (value != state.params[name]).reshape(count, -1).any(1).cpu()
-    if not moved.any():
-        return state
+    values = state.objective.nan_to_num(-math.inf)
+    start = {
+        name: torch.cat([value, other])
+        for (name, value), other in zip(
+            agreeing(problem, named_by_labels(problem, state.params)).items(),
+            agreeing(problem, other_names(problem, state.params, int(values.argmax()))).values(),
+            strict=True,
+        )
+    }
+    moved = torch.ones(len(next(iter(start.values()))), dtype=torch.bool)
+    moved[:count] = False
+    for name, value in state.params.items():
+        moved[:count] |= (start[name][:count] != value).reshape(count, -1).any(1).cpu()
     where = moved.nonzero()[:, 0]
-    start = {name: value[where] for name, value in renamed.items()}
-    again = method.run(dataclasses.replace(problem, start_given=True), start, bar, None)
-    best, found = (own.objective.nan_to_num(-math.inf).max() for own in (state, again))
-    if not found > best:
+    if len(where):
+        steps = method.steps(problem)
+
+        def objective(place: int) -> float:
+            try:
+                own = {name: value[place : place + 1] for name, value in start.items()}
+                _, likelihood, prior = steps.e_step(own)
+            except ValueError:  # impossible labels under these names
+                return -math.inf
+            return float((likelihood + prior).detach())
+
+        found = [objective(place) for place in where.tolist()]
+        before = torch.tensor(found, dtype=torch.float64)
+        likely = before > values.max().cpu() - CLOSE
+        likely &= before >= before.topk(min(MOST_NAMINGS, len(before))).values.min()
+        where = where[likely]
+    if not len(where):
         return state
-    counts = None if state.replicates is None else state.replicates[where]
-    return dataclasses.replace(again, num_tried=state.num_tried or count, replicates=counts)
+    start = {name: value[where] for name, value in start.items()}
+    again = method.run(dataclasses.replace(problem, start_given=True), start, bar, None)
+    if not again.objective.nan_to_num(-math.inf).max() > values.max():
+        return state
+    return dataclasses.replace(again, num_tried=state.num_tried or count)
 
 
 def _standard(problem: Problem, method: Method) -> Standard | None:

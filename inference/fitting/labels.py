@@ -12,6 +12,7 @@ with :math:`|\ell|` of V values allowed. A row without a label has the same fact
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -47,6 +48,7 @@ from ppl_models.parts.validation import check_number
 
 ESTIMATE: Literal["estimate"] = "estimate"
 FIRST_ERROR = 0.1  # of labels, where the share of wrong ones is estimated
+MOST_ORDERED = 4  # latents whose orders are all tried
 LEAST_ERROR, MOST_ROUNDS, SETTLED = 1e-6, 200, 1e-4
 UNKNOWN = -1
 
@@ -500,6 +502,35 @@ def named_by_labels(problem: Problem, params: Params) -> Params:
             renamed.append(label.rename(one, order, flips.cpu()))
         params = {name: torch.cat([one[name] for one in renamed]) for name in params}
     return params
+
+
+def other_names(problem: Problem, params: Params, restart: int) -> Params:
+    """Parameters (M, ...) of one restart with its labelled latents under other names.
+
+    All orders of up to four latents, exchanges of two where there are more, and single flips.
+    """
+    one = {name: value[restart : restart + 1] for name, value in params.items()}
+    out = [{name: value[:0] for name, value in one.items()}]
+    for label in problem.structure.labels():
+        if label.name not in (problem.labels or {}):
+            continue
+        size = label.features(one).shape[1]
+        keep, flips = list(range(size)), torch.zeros(size, dtype=torch.bool)
+        if size <= MOST_ORDERED:
+            orders = [list(order) for order in itertools.permutations(keep)][1:]
+        else:
+            orders = []
+            for first, second in itertools.combinations(keep, 2):
+                order = keep.copy()
+                order[first], order[second] = second, first
+                orders.append(order)
+        if label.kinds is not None:
+            kinds = label.kinds.tolist()
+            orders = [order for order in orders if [kinds[k] for k in order] == kinds]
+        out += [label.rename(one, torch.tensor(order), flips) for order in orders]
+        if label.signs:
+            out += [label.rename(one, torch.tensor(keep), own) for own in torch.eye(size).bool()]
+    return {name: torch.cat([own[name] for own in out]) for name in params}
 
 
 def estimated_error(
