@@ -27,6 +27,7 @@ from inference.selection.factorization_criteria import (
     parallel_analysis as parallel_analysis,
 )
 from inference.selection.likelihood_ratio import likelihood_ratio_test as likelihood_ratio_test
+from inference.selection.lower_limit import at_least as at_least
 from inference.selection.order_selection.result import HowMany as HowMany
 from inference.selection.order_selection.select_components import (
     select_components as select_components,
@@ -43,6 +44,7 @@ from inference.selection.sparsity import (
     penalty_path as penalty_path,
     polish as polish,
 )
+from inference.selection.splitting import split_inference as split_inference
 from ppl_models.parts.surface import with_old_names as _with_old_names
 
 __getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")
