@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unlisted_sites
 from inference.fitting.columns import (
@@ -27,6 +28,7 @@ from inference.fitting.columns import (
 )
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import labels_in_words
+from inference.identifiability.of_fit import THEOREMS, possible_values
 from inference.identifiability.scores import (
     MOST_BITS,
     MOST_PARAMETERS,
@@ -58,6 +60,9 @@ PRIOR_COUNTS = (
 UNCONVERGED = (
     "the estimate is not at a maximum of the likelihood, since the fit has not converged;"
     f" let it run on, or take a smaller tolerance. {WITH_PRIORS}"
+)
+SAME_DISTRIBUTION = (
+    "all values with the same distribution of the data (theorem 1), not the error of sampling"
 )
 NO_MAXIMUM = "or the fit is not at a maximum"  # of the likelihood, in words of an error
 
@@ -270,6 +275,12 @@ def _estimates(
         return EstimateTable(tuple(rows), level, "posterior draws", "")
     errors, limits_of, note, is_flat, rest = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
+    free: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    if data is not None and not errors:
+        load_kind("inference.identifiability", type(fit.structure), THEOREMS)
+        free = possible_values(fit.structure, fit, data)
+    if free:
+        note = f"the ends of {' and '.join(free)} hold {SAME_DISTRIBUTION}. {note}"
     rows = []
     for each in listed:
         value = fit.params[each.site].detach().double().requires_grad_()
@@ -282,6 +293,9 @@ def _estimates(
                 each.taken(slope.abs() * error),
                 *(each.of(limit.double()) for limit in limits),
             ]
+        elif each.site in free:
+            ends = (torch.as_tensor(end).to(value) for end in free[each.site])
+            columns += [torch.full_like(columns[0], math.nan), *(each.of(end) for end in ends)]
         rows += _rows(each, *columns)
     return EstimateTable(tuple(rows), level, source, note, is_flat, rest)
 

@@ -368,15 +368,9 @@ def _smallest(gram: np.ndarray) -> float:
 
 
 def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, float]:
-    r"""Interval of the weights of component 0 that have the same distribution of two variates.
+    """Interval of the weights of component 0 that have the same distribution of two variates.
 
-    .. math::
-
-        \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1
-        w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)}
-
-    with :math:`\mu_{ti} = \operatorname{ess\,sup} \alpha_t^{(i)}`: one point if, and only if, all
-    of them are one.
+    One point if, and only if, all suprema are one; see :func:`equal_mixtures`.
 
     Args:
         weights: (2,), of the components.
@@ -385,6 +379,46 @@ def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, fl
 
     Raises:
         ValueError: for other shapes, weights that do not sum to one, or suprema outside (0, 1].
+    """
+    corners = equal_mixtures(weights, suprema)
+    return float(corners[:, 0].min()), float(corners[:, 0].max())
+
+
+def equal_mixtures(weights: np.ndarray, suprema: np.ndarray) -> np.ndarray:
+    r"""Corners of all mixtures of two components with the same distribution of two variates.
+
+    With :math:`w = w_1` and :math:`a(x), b(y)` the classifiers of component 1 the distribution is
+    that of the product of the margins times :math:`1 + (a - w)(b - w) / (w (1 - w))`. So a mixture
+    with weight w' has the same distribution if, and only if,
+
+    .. math::
+
+        a' = w' + s (a - w), \quad b' = w' + t (b - w), \quad
+        s t = \frac{w' (1 - w')}{w (1 - w)},
+
+    and all are mixtures for which a' and b' stay in [0, 1]. With :math:`\mu_{ti} =
+    \operatorname{ess\,sup} \alpha_t^{(i)}` this is :math:`s \le \min\{(1 - w') / (\mu_{x1} - w),
+    w' / (\mu_{x2} - w_2)\}`, concave in w', and the same of t bounds s from below by a convex
+    function: a polygon in (w', s), over which a'(x) is linear for each x. Its four corners are the
+    ends of the weights, where
+
+    .. math::
+
+        \frac{(\mu_{x2} - w_2)(\mu_{y2} - w_2)}{w_1 w_2} \le \frac{w_1'}{w_2'} \le \frac{w_1
+        w_2}{(\mu_{x1} - w_1)(\mu_{y1} - w_1)},
+
+    and the two weights at which a' or b' reaches 0 and 1.
+
+    Args:
+        weights: (2,), of the components.
+        suprema: (2, 2), of variate t and component i.
+
+    Returns:
+        (4, 3): w', s and t of each corner; the extremes of w', of a'(x) for every x and of b'(y)
+        for every y are among these.
+
+    Raises:
+        ValueError: as of :func:`weight_interval`.
     """
     weights, suprema = np.asarray(weights, float), np.asarray(suprema, float)
     if weights.shape != (2,) or suprema.shape != (2, 2):
@@ -399,12 +433,34 @@ def weight_interval(weights: np.ndarray, suprema: np.ndarray) -> tuple[float, fl
     if not ((suprema > 0) & (suprema <= 1)).all():
         raise ValueError(f"weight_interval: suprema must lie in (0, 1], got {suprema.tolist()}")
     product = float(weights.prod())
-    first, second = (float(np.maximum(suprema[:, i] - weights[i], 0).prod()) for i in (0, 1))
-    lower = second / product
-    upper = math.inf if first == 0 else product / first
-    return lower / (1 + lower), 1.0 if upper == math.inf else upper / (1 + upper)
+    above, below = np.maximum(suprema - weights, TINY).T  # mu - w of the components, (variates,)
+    lower, upper = float(below.prod()) / product, product / float(above.prod())
+    ends = np.array([lower / (1 + lower), upper / (1 + upper), *below / (above + below)])
+    # the two last within the first, which a supremum that is no bound may break
+    ends = ends.clip(min(ends[:2]), max(ends[:2]))
+    most = np.minimum((1 - ends[:, None]) / above, ends[:, None] / below)  # of s and of t, (4, 2)
+    least = (ends * (1 - ends) / product)[:, None] / most[:, ::-1]
+    # the third corner has the largest s, the fourth the largest t
+    s = np.array([*most[:3, 0], least[3, 0]])
+    return np.stack([ends, s, ends * (1 - ends) / product / s], 1)
 
 
+def classifier_bounds(
+    alphas: np.ndarray, variate: int, weight: float, corners: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest chance of component 0 in all mixtures with the same distribution, (N,).
+
+    Args:
+        alphas: (N,), chance of component 0 given values of a variate.
+        variate: 0 or 1, of the two.
+        weight: of component 0 in the fit.
+        corners: of :func:`equal_mixtures`.
+    """
+    values = corners[:, :1] + corners[:, 1 + variate : 2 + variate] * (alphas - weight)
+    return values.min(0).clip(0, 1), values.max(0).clip(0, 1)
+
+
+TINY = 1e-12
 NUM_CELLS = 16  # of a variate
 LOOKED_AT = 20_000  # rows, evenly spaced, that cells are found from
 MOST_CONFIGURATIONS = 2**15  # of cells that are summed over; beyond, so many rows are drawn

@@ -42,12 +42,18 @@ from inference.identifiability.classifier_evidence import (
     LabelFreeWeight,
     Purity,
     certainty,
+    classifier_bounds,
     cross_checks,
+    equal_mixtures,
     independence,
     weight_errors,
-    weight_interval,
 )
-from inference.identifiability.of_fit import IdentifiabilityText, report_of
+from inference.identifiability.of_fit import (
+    IdentifiabilityText,
+    identifiability_of,
+    possible_values,
+    report_of,
+)
 from inference.identifiability.verdicts import plain_values
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import shows_briefly
@@ -79,8 +85,9 @@ class ClassifierIdentifiability:
         weight_errors: for three and more variates the least standard errors with which any method
             that assumes nothing of the densities could know the weights from so many rows, (C,);
             else None.
-        possible_weights: for two variates and two components the interval of component 0's weight
-            that has the same distribution; else None.
+        corners: for two variates and two components the corners of all mixtures that have the same
+            distribution, see :func:`~inference.identifiability.classifier_evidence.equal_mixtures`;
+            else ().
     """
 
     verdict: Literal["supported", "refuted at this resolution", "open"]
@@ -94,8 +101,28 @@ class ClassifierIdentifiability:
     independence: tuple[Independence, ...]
     checks: tuple[CrossCheck, ...]
     label_free_weights: tuple[LabelFreeWeight, ...]
-    possible_weights: tuple[float, float] | None
+    corners: tuple[tuple[float, float, float], ...]
     weight_errors: tuple[float, ...] | None = None
+
+    @property
+    def possible_weights(self) -> tuple[float, float] | None:
+        """Interval of component 0's weight with the same distribution; None unless two by two."""
+        weights = [corner[0] for corner in self.corners]
+        return (min(weights), max(weights)) if weights else None
+
+    def bounds(self, variate: int, alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Least and largest chance of component 0 over all equally good mixtures, (N,).
+
+        Args:
+            variate: 0 or 1.
+            alphas: (N,), chance of component 0 in the fit, given values of the variate.
+
+        Returns:
+            Two arrays; None unless there are two variates and two components.
+        """
+        if not self.corners:
+            return None
+        return classifier_bounds(alphas, variate, self.weights[0], np.array(self.corners))
 
     @property
     def contradicted(self) -> tuple[CrossCheck, ...]:
@@ -155,7 +182,7 @@ class ClassifierIdentifiability:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; numbers that are not finite become None."""
-        record = asdict(self)
+        record = asdict(self) | {"possible_weights": self.possible_weights}
         record |= {"sentences": self.sentences(), "text": self.text()}
         plain: dict[str, Any] = plain_values(record)
         return plain
@@ -204,7 +231,7 @@ def check_classifiers(
     purity: list[Purity] = []
     pairs: list[Purity] = []
     spans: list[Independence] = []
-    interval, least_errors = None, None
+    corners, least_errors = np.zeros((0, 3)), None
     if size > 1 and len(members) == 2:
         for v, own in enumerate(members):
             purity += [certainty(own, v, i, None, delta, level) for i in range(size)]
@@ -212,7 +239,7 @@ def check_classifiers(
             pairs += [certainty(own, v, i, j, delta, level) for i, j in others]
         if size == 2:
             suprema = np.array([record.best_lower for record in purity]).reshape(2, 2)
-            interval = weight_interval(weights, np.maximum(suprema, 1e-12))
+            corners = equal_mixtures(weights, np.maximum(suprema, 1e-12))
     elif size > 1:
         # several members judge each other without it
         floor = max(tolerance, NOISE_OF_NETWORKS / num_rows) if num_members == 1 else tolerance
@@ -242,7 +269,7 @@ def check_classifiers(
         tuple(spans),
         tuple(checks),
         tuple(shares),
-        interval,
+        tuple((float(w), float(s), float(t)) for w, s, t in corners),
         least_errors,
     )
 
@@ -416,3 +443,18 @@ def _(structure: ClassifierStructure, fit: FitRecord, data: Any) -> Identifiabil
         fit.params if fit.draws is None else {name: value[0] for name, value in fit.draws.items()}
     )
     return check_classifiers(complete_classifiers(structure, params, data), variate_names(fit))
+
+
+@possible_values.register
+def _(
+    structure: ClassifierStructure, fit: FitRecord, data: Any
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Weights of two components in two variates: theorem 1 as a band."""
+    about = structure.about
+    if data is None or (about.num_variates, about.num_components) != (2, 2):
+        return {}
+    found = identifiability_of(fit, data)
+    if not isinstance(found, ClassifierIdentifiability) or found.possible_weights is None:
+        return {}
+    low, high = found.possible_weights
+    return {"weights": (np.array([low, 1 - high]), np.array([high, 1 - low]))}

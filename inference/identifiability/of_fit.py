@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any, Protocol
 
+import numpy as np
+
 from inference.base.plugins import load_kind
 from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
@@ -75,6 +77,17 @@ def report_of(structure: Structure, fit: FitRecord, data: Any) -> Identifiabilit
     if found is None or found.is_full_rank:
         return found
     return information_of_distribution(fit, data) or found
+
+
+@singledispatch
+def possible_values(
+    structure: Structure, fit: FitRecord, data: Any
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Ends, by site, of all parameters that have the same distribution, where these are known.
+
+    Not the error of sampling: more rows do not narrow them, unless they tell more.
+    """
+    return {}
 
 
 def information_of_distribution(fit: FitRecord, data: Any) -> InformationReport | None:

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from inference.identifiability import check_classifiers, weight_interval
-from inference.identifiability.classifier_evidence import certainty, clopper_pearson, independence
+from inference.identifiability.classifier_evidence import (
+    certainty,
+    classifier_bounds,
+    clopper_pearson,
+    equal_mixtures,
+    independence,
+)
 from ppl_models.datasets import simulate_checkerboard, simulate_trivariate, simulate_two_gaussians
 
 # two Gaussians with |x|, |y| cut at these values (own quadrature of the specification)
@@ -48,7 +54,7 @@ def test_freedom_is_what_brute_force_finds(seed):
     # f_1' = (1 + a) f_1 - a f_2 and f_2' = (1 + b) f_2 - b f_1 stay densities up to these ends, and
     # turn back to a + b > -1
     most_a, most_b = 1 / (1 / ratio.min() - 1), 1 / (ratio.max() - 1)
-    found = []
+    found, chances = [], []
     for a in np.linspace(-1, most_a, 151):
         for b in np.linspace(-1, most_b, 151):
             if a + b <= -1 + 1e-9:
@@ -61,6 +67,17 @@ def test_freedom_is_what_brute_force_finds(seed):
             if (other >= -1e-12).all() and (weights > 1e-9).all():
                 assert np.allclose((f @ turn) @ other, f @ np.diag(w) @ g.T)
                 found.append(weights[0])
+                of_x, of_y = (f @ turn)[:, 0] * weights[0], other[0]
+                chances.append(np.concatenate([of_x / (f @ w), of_y / (g @ w)]))
+    corners = equal_mixtures(w, suprema)
+    ends = [
+        classifier_bounds(w[0] * d[:, 0] / (d @ w), v, w[0], corners) for v, d in enumerate((f, g))
+    ]
+    least, most = (np.concatenate(end) for end in zip(*ends, strict=True))
+    assert (least <= np.min(chances, 0) + 1e-9).all()
+    assert (most >= np.max(chances, 0) - 1e-9).all()
+    np.testing.assert_allclose(least, np.min(chances, 0), atol=0.03)
+    np.testing.assert_allclose(most, np.max(chances, 0), atol=0.03)
     assert low - 1e-9 <= min(found)
     assert max(found) <= high + 1e-9
     assert min(found) == pytest.approx(low, abs=0.02)

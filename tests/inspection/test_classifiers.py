@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from inference import EM, Fit, TrainClassifiers, fit
+from inference.estimates import estimates_of
+from inference.identifiability import check_identifiability
 from inference.inspection import read_classifiers
 from inference.inspection.classifiers import variate_names
 from ppl_models import Dense, InClassNet, Mixture
@@ -24,6 +26,20 @@ def fitted(model: InClassNet, rows: np.ndarray | pd.DataFrame) -> Fit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fit(model, rows, TrainClassifiers(batch_size=40, max_epochs=5, patience=None))
+
+
+def test_estimates_have_the_weights_of_all_equally_good_mixtures() -> None:
+    """Two variates, two components: the ends of theorem 1; three variates have none."""
+    rows = rows_of_two(400)
+    two = fitted(InClassNet((1, 1), 2, networks=Dense((6,))), rows[:, :2])
+    low, high = check_identifiability(two, data=rows[:, :2]).possible_weights
+    table = estimates_of(two, rows[:, :2])
+    first, second = table.of("weights")
+    assert (first.low, first.high) == pytest.approx((low, high))
+    assert (second.low, second.high) == pytest.approx((1 - high, 1 - low))
+    assert "theorem 1" in table.note
+    three = fitted(InClassNet((1, 1, 1), 2, networks=Dense((6,))), rows)
+    assert np.isnan([own.low for own in estimates_of(three, rows).of("weights")]).all()
 
 
 def test_variates_of_one_column_have_its_name() -> None:

@@ -27,6 +27,7 @@ from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import counted
 
 MOST_CURVES = 6  # variates that are drawn
+SHARES_SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the rows, by rising chance
 AGREEMENT = 0.05  # mean difference of marginals below which variates are said to agree
 
 
@@ -140,6 +141,10 @@ def _components(subject: Subject) -> Iterator[Part]:
         for i, (w, own) in enumerate(zip(weights, pseudo, strict=True))
     ]
     yield Table(head, rows)
+    found = None if subject.data is None else subject.once(determined)
+    if isinstance(found, ClassifierIdentifiability) and found.possible_weights is not None:
+        low, high = found.possible_weights
+        yield Paragraph(say("classifiers.possible_weights", low=low, high=high))
     if fit.draws is None:
         yield Note(say("classifiers.intervals_note"))
         return
@@ -175,3 +180,23 @@ def _curves(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
         for v, own in enumerate(alphas[:MOST_CURVES])
     ]
     yield Table(("variate", "mean chance of the component that it finds most probable"), rows)
+    yield from _equal_mixtures(subject, alphas, names)
+
+
+def _equal_mixtures(subject: Subject, alphas: np.ndarray, names: tuple[str, ...]) -> Iterator[Part]:
+    """Chance of component 0 at a few rows, and its ends over all equally good mixtures."""
+    found = subject.once(determined)
+    if not isinstance(found, ClassifierIdentifiability) or not found.corners:
+        return
+    rows = []
+    for v, name in enumerate(names):
+        own = alphas[v, :, 0]
+        points = np.nanquantile(own, SHARES_SHOWN)
+        low, high = found.bounds(v, points) or (points, points)
+        rows += [
+            [name, f"{share:.0%}", *(number(float(x), 3) for x in ends)]
+            for share, *ends in zip(SHARES_SHOWN, points, low, high, strict=True)
+        ]
+    head = ("variate", "share of rows below", "chance of component 0", "at least", "at most")
+    yield Paragraph(say("classifiers.equal_mixtures"))
+    yield Table(head, rows)
