@@ -200,13 +200,9 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         largest=100 * found.largest,
         unit=unit,
     )
-    words = say(
-        "latents.corrected_accuracy",
-        share=share,
-        error=f"{100 * found.error:.1f}" if found.error >= 5e-4 else "below 0.1",
-        guess=guess,
-        said=100 * found.said,
-    )
+    is_equal = f"{100 * found.said:.0f}" == f"{100 * found.accuracy:.0f}"
+    kind = "latents.equal_accuracy" if is_equal else "latents.corrected_accuracy"
+    words = say(kind, share=share, guess=guess, said=100 * found.said)
     if not found.worthless:
         return words
     is_gain = found.accuracy - found.guess > 2 * found.error

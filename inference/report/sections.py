@@ -327,7 +327,8 @@ def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
         yield picture(
             functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
         )
-        yield Paragraph(departures_in_words(check, column_names(subject.fit, check)))
+        names, sites = column_names(subject.fit, check), structure.local_sites
+        yield Paragraph(departures_in_words(check, names, sites))
 
 
 # -------------------------------------------------------------------- what every kind can use

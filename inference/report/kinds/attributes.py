@@ -318,7 +318,7 @@ def _on_fit(subject: Subject) -> Finding:
         mark = "care" if pairs.dependent else "good"
         return finding("attributes.fit.pairs", mark=mark, words=more.strip(), step=step)
     low, high = found.rmsea2_interval
-    numbers = f"RMSEA2 {found.rmsea2:.3f} ({low:.3f} to {high:.3f})"
+    numbers = f"RMSEA2 {found.rmsea2:.3f} (90 %: {low:.3f} to {high:.3f})"
     numbers += f", SRMSR {found.srmsr:.3f}" if np.isfinite(found.srmsr) else ""
     numbers += f", M2 p = {found.p_value:.2g}"
     if _is_well(found, GOOD_RMSEA):
@@ -777,7 +777,11 @@ def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part
     rows = [
         ["M2", number(found.m2), degrees],
         ["RMSEA2", number(found.rmsea2, 4), f"from {low:.4f} to {high:.4f} (90 %)"],
-        ["SRMSR", number(found.srmsr, 4), "mean residual correlation of pairs of items"],
+        [
+            "SRMSR",
+            number(found.srmsr, 4),
+            "root mean square residual correlation of pairs of items",
+        ],
     ]
     yield Table(("statistic", "value", ""), rows)
     yield Paragraph(say(f"attributes.{'good' if _is_well(found, GOOD_RMSEA) else 'poor'}_fit"))
