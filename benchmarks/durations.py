@@ -6,15 +6,21 @@ binomial of size 1, which is geometric, and of other sizes), recovery (estimates
 and sizes over seeds, and how often intervals hold the truth), number (of states by
 ``select_components``, plain chains alone and with negative binomial durations as a second
 distribution; the truth is two), cost. Run: ``python benchmarks/durations.py [--parts level power
-recovery number cost] [--replicates 200]``.
+recovery number cost] [--replicates 200]``. Level, power and recovery print a line a table, and
+then their summary; ``--summarise FILE`` makes it from such lines of several runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,49 +64,66 @@ def tested(seed: int, steps: int, size: float, num_sets: int) -> float:
 
 def rejections(part: str, args: argparse.Namespace) -> Lines:
     for size in SIZES[part]:
-        began = time.process_time()
-        values = np.array([tested(seed, args.steps, size, args.sets) for seed in seeds(args)])
-        yield {
-            "part": part,
-            "size": size,
-            "steps": args.steps,
-            "sets": args.sets,
-            "tables": len(values),
-            "rejected_at_5_%": round(float((values <= 0.05).mean()), 4),
-            "rejected_at_10_%": round(float((values <= 0.1).mean()), 4),
-            "mean_p": round(float(values.mean()), 3),
-            "processor_seconds": round(time.process_time() - began, 1),
-        }
+        for seed in seeds(args):
+            yield {
+                "part": part,
+                "size": size,
+                "steps": args.steps,
+                "sets": args.sets,
+                "seed": seed,
+                "p": tested(seed, args.steps, size, args.sets),
+            }
 
 
 def recovery(args: argparse.Namespace) -> Lines:
     (size,) = SIZES["recovery"]
     model = HiddenMarkov(2, Normal(), 1, "uniform", durations=NegativeBinomialDurations())
-    found, held = [], []
+    names = "mean_durations", "duration_sizes"
+    truth = torch.tensor(MEANS), torch.tensor([size, size])
     for seed in seeds(args):
         data = drawn(seed, args.steps, size)
         result = fit(model, data, num_restarts=1)
         order = result.params["predictors"][:, 0].argsort()
-        names = "mean_durations", "duration_sizes"
-        found.append([result.params[name][order].tolist() for name in names])
         limits = standard_errors(result, data).intervals(0.95)
-        truth = torch.tensor(MEANS), torch.tensor([size, size])
-        held.append(
-            [
-                ((limits[name][0][order] <= value) & (value <= limits[name][1][order])).tolist()
-                for name, value in zip(names, truth, strict=True)
-            ]
-        )
-    values = np.array(found)  # (S, 2, K)
-    yield {
-        "part": "recovery",
-        "steps": args.steps,
-        "tables": len(values),
-        "truth": [list(MEANS), [size, size]],
-        "median": np.median(values, 0).round(2).tolist(),
-        "tenth_and_ninth_decile": np.quantile(values, (0.1, 0.9), 0).round(2).tolist(),
-        "intervals_of_95_%_that_hold": np.array(held).mean(0).round(3).tolist(),
-    }
+        low, high = (
+            torch.stack([limits[name][end][order] for name in names]) for end in range(2)
+        )  # (2, K)
+        value = torch.stack(truth)
+        yield {
+            "part": "recovery",
+            "size": size,
+            "steps": args.steps,
+            "sets": 0,
+            "seed": seed,
+            "estimates": [[round(v, 3) for v in result.params[n][order].tolist()] for n in names],
+            "held": ((low <= value) & (value <= high)).tolist(),
+        }
+
+
+def summaries(lines: Sequence[Mapping[str, Any]]) -> Lines:
+    """One line for all tables of a part, size, length and number of data sets."""
+    cells: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if "seed" in line:
+            key = tuple(line[name] for name in ("part", "size", "steps", "sets"))
+            cells.setdefault(key, []).append(line)
+    for (part, size, steps, sets), own in cells.items():
+        line: dict[str, Any] = {"part": part, "size": size, "steps": steps, "sets": sets}
+        line["tables"] = len({table["seed"] for table in own})
+        if part == "recovery":
+            values = np.array([table["estimates"] for table in own])  # (S, 2, K)
+            line["truth"] = [list(MEANS), [size, size]]
+            line["median"] = np.median(values, 0).round(2).tolist()
+            deciles = np.quantile(values, (0.1, 0.9), 0).round(2)
+            line["tenth_and_ninth_decile"] = deciles.tolist()
+            held = np.array([table["held"] for table in own]).mean(0)
+            line["intervals_of_95_%_that_hold"] = held.round(3).tolist()
+        else:
+            found = np.array([table["p"] for table in own])
+            line["rejected_at_5_%"] = round(float((found <= 0.05).mean()), 4)
+            line["rejected_at_10_%"] = round(float((found <= 0.1).mean()), 4)
+            line["mean_p"] = round(float(found.mean()), 3)
+        yield line
 
 
 def number(args: argparse.Namespace) -> Lines:
@@ -161,11 +184,24 @@ def cost(args: argparse.Namespace) -> Lines:
 
 def measure(args: argparse.Namespace) -> Lines:
     warnings.simplefilter("ignore")
+    if args.summarise is not None:
+        text = args.summarise.read_text(encoding="utf-8")
+        yield from summaries([json.loads(line) for line in text.splitlines()])
+        return
+    by_table: dict[str, Callable[[argparse.Namespace], Lines]] = {
+        "level": partial(rejections, "level"),
+        "power": partial(rejections, "power"),
+        "recovery": recovery,
+    }
     for part in args.parts:
-        if part in ("level", "power"):
-            yield from rejections(part, args)
-        else:
-            yield from {"recovery": recovery, "number": number, "cost": cost}[part](args)
+        if part not in by_table:
+            yield from {"number": number, "cost": cost}[part](args)
+            continue
+        lines = []
+        for line in by_table[part](args):
+            lines.append(line)
+            yield line
+        yield from summaries(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -174,6 +210,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=600, help="of every sequence")
     parser.add_argument(
         "--sets", type=int, default=0, help="data sets of a bootstrap; 0: chi-square"
+    )
+    parser.add_argument(
+        "--summarise", type=Path, metavar="FILE", help="of lines of earlier runs, and nothing else"
     )
     run(parser, measure, argv, quick={"replicates": 2, "steps": 150, "parts": ["level", "cost"]})
 

@@ -4,8 +4,8 @@ One JSON line a program: where its shape is from, the verdict (taken, refused wi
 crashed), the engine, the log-likelihood and log-prior at the estimate, their difference from plain
 Pyro's ``TraceEnum_ELBO`` at the same parameters, and seconds of the process. The programs lie in
 ``benchmarks/programs``. A program whose rows have continuous latents is run by NUTS, a few draws
-long: it shows that it is taken, not its posterior. Run: ``python
-benchmarks/published_programs.py``.
+long: it shows that it is taken, not its posterior. ``published_programs.jsonl`` beside it holds the
+lines of one run. Run: ``python benchmarks/published_programs.py``.
 """
 
 from __future__ import annotations

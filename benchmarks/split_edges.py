@@ -246,11 +246,11 @@ def replicate(cell: str, rows: int, with_whole: bool, seed: int) -> dict[str, An
         return {"refused": str(reason)[:120]}
 
 
-def ratio(pairs: np.ndarray) -> tuple[float, float]:
-    """Covered over all, (sets, 2), and its standard error over data sets."""
+def ratio(pairs: np.ndarray) -> tuple[float | None, float | None]:
+    """Covered over all, (sets, 2), and its standard error over data sets; None where none is."""
     covered, number = pairs.sum(0)
     if number == 0:
-        return float("nan"), float("nan")
+        return None, None
     rate = covered / number
     spread = (pairs[:, 0] - rate * pairs[:, 1]).std() * len(pairs) ** 0.5
     return float(rate), float(spread / number)

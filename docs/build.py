@@ -169,6 +169,18 @@ def beside_svi(file: Path) -> str:
     return f"\n{head}" + "\n".join(rows) + "\n"
 
 
+def published(file: Path) -> str:
+    """The table of published programs: verdicts, log-likelihoods and their difference from Pyro's."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    head = "| Program | Source | Verdict | Log-likelihood | From Pyro's |\n|---|---|---|---|---|\n"
+    return head + "\n".join(
+        f"| `{line['program']}` | {line['source']} | taken, {line['engine']} | {line['log_likelihood']:.3f} | {line['from_pyro']:.0e} |"
+        if line["verdict"] == "taken"
+        else f"| `{line['program']}` | {line['source']} | {line['verdict']}: {line['sentence'].replace('|', ' ')} | | |"
+        for line in lines
+    )
+
+
 def shown(page: Path) -> str:
     """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
@@ -222,6 +234,8 @@ def pages() -> dict[str, str]:
     out["index.md"] = start_page(linked(placed((ROOT / "README.md").read_text(encoding="utf-8"))))
     out["papers.md"] += papers_page().page()
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
+    table = published(ROOT / "benchmarks" / "published_programs.jsonl")
+    out["own_program.md"] = out["own_program.md"].replace("<!-- published_programs.jsonl -->", table)
     out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["api/index.md"] = reference_page()

@@ -135,10 +135,7 @@ class Comparison:
                 f"{first} predicts unseen rows best, but too close to call:"
                 f" {'; '.join(_behind(*member) for member in self.close)}."
             )
-        return (
-            f"{first} predicts unseen rows best, by more than chance in which rows were drawn:"
-            f" {_behind(*ranked[1])}."
-        )
+        return f"{first} predicts unseen rows best, by more than chance: {_behind(*ranked[1])}."
 
     def __repr__(self) -> str:
         return told(

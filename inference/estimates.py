@@ -81,6 +81,12 @@ class Estimate:
     high: float = math.nan
 
     @property
+    def is_held(self) -> bool:
+        """Whether it lies at 0 or within 1e-3 of 1, without an interval or an error to speak of."""
+        is_sure = math.isnan(self.low) or self.error <= 1e-6
+        return is_sure and (self.value == 0 or abs(self.value - 1) <= 1e-3)
+
+    @property
     def name(self) -> str:
         """Such as ``weights[0]``."""
         return f"{self.site}[{', '.join(self.entry)}]" if self.entry else self.site

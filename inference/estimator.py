@@ -90,8 +90,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             where there is one.
         semi_supervised: whether y holds labels, as above; False ignores it.
         label_error: chance that a label is wrong, or "estimate"; see :func:`inference.fit`.
-        fixed, on_iteration: known parameters, and a function that is called after every iteration;
-            see :func:`inference.fit`.
+        fixed, tied, on_iteration: known parameters, equal ones, and a function that is called after
+            every iteration; see :func:`inference.fit`.
 
     Attributes:
         fit_: the :class:`inference.Fit`.
@@ -111,6 +111,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         label_error: float | str = 0.0,
         fixed: Any = None,
         on_iteration: Any = None,
+        tied: Any = None,
     ) -> None:
         self.model = model
         self.method = method
@@ -122,6 +123,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         self.label_error = label_error
         self.fixed = fixed
         self.on_iteration = on_iteration
+        self.tied = tied
 
     fit_: Fit
 
@@ -151,6 +153,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
                 labels=y if self.semi_supervised else None,
                 label_error=cast("Any", self.label_error if self.semi_supervised else 0.0),
                 fixed=self.fixed,
+                tied=self.tied,
                 on_iteration=self.on_iteration,
             )
         except ValueError as error:
@@ -173,10 +176,12 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             X: the rows; y: ignored; sample_weight: as ``fit`` has them.
 
         Raises:
-            ValueError: as ``fit``; with ``semi_supervised`` or ``fixed``.
+            ValueError: as ``fit``; with ``semi_supervised``, ``fixed`` or ``tied``.
         """
-        if self.semi_supervised or self.fixed is not None:
-            raise ValueError("partial_fit: semi_supervised=False and fixed=None were expected")
+        if self.semi_supervised or self.fixed is not None or self.tied is not None:
+            raise ValueError(
+                "partial_fit: semi_supervised=False, fixed=None and tied=None were expected"
+            )
         if issparse(X):
             X = X.toarray()
         if not hasattr(self, "_continued"):

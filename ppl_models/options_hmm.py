@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ppl_models.data.items import OpenModel
 from ppl_models.data.sequences import as_trajectories
-from ppl_models.descriptions.options import ChainDescription, high_of_termination
-from ppl_models.parts.validation import check_flag, check_size, is_number, plain_fields
+from ppl_models.descriptions.options import ChainDescription, tables_of
+from ppl_models.parts.durations import Durations, GeometricDurations
+from ppl_models.parts.validation import check_flag, check_kind, check_size, is_number, plain_fields
+from ppl_models.sequences.hidden_chain import AllowedMoves
 from ppl_models.sequences.option_chain import DirichletMatrix, OptionChain
 
 MOST_CODES = 2**20  # states or actions of data that tell how many there are
@@ -54,6 +56,20 @@ class OptionsHMM(OpenModel):
     determined by H; with two it asks no more than :math:`H_{s01} + H_{s10} \le 1`, and only the
     chances of switching are determined.
 
+    With ``durations`` an option is on for :math:`D \sim d_o` steps, whatever the states, and is
+    followed by another one, chosen in the new state:
+
+    .. math:: P(o_{t+1} = o' \mid s_{t+1}, o_t = o, \text{on for } n \text{ steps}) =
+        (1 - h_o(n)) 1[o = o'] + h_o(n) \, \eta_{s_{t+1} o o'}, \qquad
+        h_o(n) = \frac{P(D = n)}{P(D \ge n)}, \quad \eta_{s o o} = 0,
+
+    options with a time-out of Sutton, Precup and Singh (1999), doi:10.1016/S0004-3702(99)00052-1:
+    neither H nor :math:`\beta` knows how long an option has been on. The first visit begins with
+    the sequence, and the last may go on beyond its end. Sites ``choice`` :math:`\eta` (S, O, O) in
+    the place of ``high``, and those of the durations, such as ``mean_durations`` (O,). A step takes
+    some :math:`(O m)^2` operations, m being the most steps of a visit. One option alone is never
+    left, whatever its durations.
+
     Options have no names of their own, and have names in common only in states that lead, by chains
     of such, to a common next state: on a board that is never stood still on, those of even and of
     odd places can be exchanged separately without any change of the distribution (unless
@@ -79,9 +95,13 @@ class OptionsHMM(OpenModel):
         stickiness: at least 0.
         num_steps: steps of a sequence that is drawn.
         termination: whether options end first and are chosen then.
+        durations: distribution of the steps of a visit to an option, such as
+            :class:`~ppl_models.NegativeBinomialDurations` (20), of at most 20 steps; all but
+            :class:`~ppl_models.GeometricDurations` with a limit. None for none.
 
     Raises:
-        ValueError: for sizes that are not positive integers, or a prior out of range.
+        ValueError: for sizes that are not positive integers, a prior out of range, or durations
+            without a limit, or beside termination or stickiness.
     """
 
     num_states: int | None = None
@@ -91,6 +111,7 @@ class OptionsHMM(OpenModel):
     stickiness: float = 0.0
     num_steps: int = 100
     termination: bool = False
+    durations: Durations | None = field(default=None, metadata={"since": "0.2"})
 
     def __post_init__(self) -> None:
         owner = "OptionsHMM"
@@ -113,6 +134,30 @@ class OptionsHMM(OpenModel):
                 )
             object.__setattr__(self, name, float(value))
         check_flag(owner, "termination", self.termination)
+        if self.durations is not None:
+            self._check_durations(owner)
+
+    def _check_durations(self, owner: str) -> None:
+        wanted = "a duration distribution such as NegativeBinomialDurations(20), or None"
+        check_kind(owner, "durations", self.durations, Durations, wanted)
+        for name in ("termination", "stickiness"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{owner}: {name} must be {type(getattr(self, name))()!r} where durations say"
+                    f" how long an option is on, got {getattr(self, name)!r}"
+                )
+        own = self._durations
+        if own is not None and own != GeometricDurations() and own.max_duration is None:
+            raise ValueError(
+                f"{owner}: durations of options need a limit, for a step takes"
+                f" (num_options max_duration)^2 operations; give"
+                f" {type(self.durations).__name__}(max_duration=...), got {self.durations!r}"
+            )
+
+    @property
+    def _durations(self) -> Durations | None:
+        """Durations of visits; None of a single option, which is never left."""
+        return None if self.num_options == 1 else self.durations
 
     @property
     def waits_for_data(self) -> bool:
@@ -148,7 +193,10 @@ class OptionsHMM(OpenModel):
     def chain(self) -> ChainDescription:
         """Description of the model for engines."""
         sizes = (*self._sizes, self.num_options)
-        ending = ("termination", "choice") if self.termination else (None, None)
+        ending = (
+            "termination" if self.termination else None,
+            "choice" if self.termination or self._durations is not None else None,
+        )
         return ChainDescription(
             *sizes,
             "initial",
@@ -158,6 +206,7 @@ class OptionsHMM(OpenModel):
             self.concentration,
             self.stickiness,
             *ending,
+            self._durations,
         )
 
     @property
@@ -173,7 +222,15 @@ class OptionsHMM(OpenModel):
             "low": ("state", "option", "action"),
             "high": ("state", "option", "next_option"),
             "termination": ("state", "option"),
-            "choice": ("state", "option"),
+            "choice": ("state", "option")
+            if self._durations is None
+            else ("state", "option", "next_option"),
+            **{
+                name: ("option", *dims[1:])
+                for name, dims in (
+                    {} if self._durations is None else self._durations.site_dims
+                ).items()
+            },
             "environment": ("action", "state", "next_state"),
             "trajectories": ("step", "variable"),
             "options": ("step", "option"),
@@ -181,10 +238,14 @@ class OptionsHMM(OpenModel):
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, 2); also the names of its columns."""
-        return as_trajectories(data, *self._sizes, for_fit), (
-            "state",
-            "action",
-        )
+        packed = as_trajectories(data, *self._sizes, for_fit)
+        most = None if self._durations is None else self._durations.max_duration
+        if for_fit and most is not None and most > packed.shape[1]:
+            raise ValueError(
+                f"data: max_duration = {most} steps are more than the longest sequence has,"
+                f" {packed.shape[1]}; visits are no longer than a sequence"
+            )
+        return packed, ("state", "action")
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """Generative program of states and actions.
@@ -207,18 +268,28 @@ class OptionsHMM(OpenModel):
         def flat(*shape: int) -> Tensor:
             return torch.full(shape, self.concentration, **kind)
 
-        initial = pyro.sample("initial", DirichletMatrix(flat(states, options)))
-        low = pyro.sample("low", dist.Dirichlet(flat(states, options, actions)).to_event(2))
+        sites = {
+            "initial": pyro.sample("initial", DirichletMatrix(flat(states, options))),
+            "low": pyro.sample("low", dist.Dirichlet(flat(states, options, actions)).to_event(2)),
+        }
         if self.termination:
             keep = flat(states, options) + self.stickiness
-            termination = pyro.sample(
+            sites["termination"] = pyro.sample(
                 "termination", dist.Beta(flat(states, options), keep).to_event(2)
             )
-            choice = pyro.sample("choice", dist.Dirichlet(flat(states, options)).to_event(1))
-            high = high_of_termination(termination, choice)
+            sites["choice"] = pyro.sample(
+                "choice", dist.Dirichlet(flat(states, options)).to_event(1)
+            )
+        elif self._durations is not None:
+            others = AllowedMoves(
+                flat(options, options), ~torch.eye(options, dtype=torch.bool, device=kind["device"])
+            )
+            sites["choice"] = pyro.sample("choice", others.expand(torch.Size([states])).to_event(1))
+            zero = torch.zeros((), **kind)
+            sites |= self._durations.draw(options, zero, self.concentration)
         else:
             sticky = flat(states, options, options) + self.stickiness * torch.eye(options, **kind)
-            high = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
+            sites["high"] = pyro.sample("high", dist.Dirichlet(sticky).to_event(2))
         environment = pyro.sample(
             "environment", dist.Dirichlet(flat(actions, states, states)).to_event(2)
         )
@@ -226,5 +297,7 @@ class OptionsHMM(OpenModel):
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]
             return pyro.sample(
-                "trajectories", OptionChain(initial, low, high, environment, length), obs=data
+                "trajectories",
+                OptionChain(*tables_of(self.chain(), sites), environment, length),
+                obs=data,
             )

@@ -76,8 +76,8 @@ class SparseCoding(OpenItems):
         x_n = \sum_i h_{ni} a_i + \epsilon_n, \quad h_n \ge 0, \quad \|h_n\|_0 \le k, \quad
         \epsilon_{nj} \sim N(0, s^2)
 
-    Sites: ``dictionary`` A (J, m), columns of length 1 after a fit; ``noise`` s (1,), where it is
-    estimated; inside the plate ``units``, local ``codes`` h (m,), and observed ``items`` (J,).
+    Sites: ``dictionary`` A (J, m), columns of length 1 after a fit; ``noise`` s (1,), unless it is
+    given; inside the plate ``units``, local ``codes`` h (m,), and observed ``items`` (J,).
     Priors: entries of the dictionary uniform on [-1, 1]; codes as :class:`SparseCodes`. Estimates
     are joint maximum a posteriori in dictionary **and** codes: ``log_likelihood`` is conditional on
     the codes, which are in ``Fit.local``. Codes of both signs are two columns, one for each sign: a
@@ -91,7 +91,7 @@ class SparseCoding(OpenItems):
         num_items, num_columns: J and m; m may exceed J. num_items None for as many columns as the
             data have, read in a fit.
         sparsity: k, at most J and m.
-        noise: s, in units of the data, or None to estimate it.
+        noise: s, in units of the data; None to estimate it from the residuals.
         bound: largest entry of a code, in units of the data.
 
     Raises:
@@ -102,7 +102,7 @@ class SparseCoding(OpenItems):
     num_items: int | None = None
     num_columns: int = 0
     sparsity: int = 0
-    noise: float | None = 1e-3
+    noise: float | None = None
     bound: float = 1e9
     site_dims = dict[str, tuple[str, ...]](
         dictionary=("item", "column"), noise=("scale",), codes=("column",), items=("item",)

@@ -89,6 +89,14 @@ def test_replicates_in_a_batch_are_those_of_a_loop(response, monkeypatch):
         assert not torch.allclose(value[0, 0], value[0, 1])
 
 
+def test_rows_are_drawn_from_the_fit_where_none_are_given():
+    """Of mixtures and own components too, whose site of rows nothing names but the draw."""
+    x = np.random.default_rng(0).normal(size=(80, 2)) + 3 * (np.arange(80) % 2)[:, None]
+    result = fit(Mixture(2, Normal()), x, EM(), num_restarts=2)
+    spread = bootstrap(result, num_replicates=20).draws["predictors"][0].std(0)
+    assert 0.05 < float(spread.mean()) < 0.4  # 1 / sqrt(40) = .16
+
+
 def test_bootstrap_keeps_the_gaps_of_the_data():
     data = answers(500, 2)
     data[:350, 0] = np.nan

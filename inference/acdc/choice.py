@@ -48,12 +48,17 @@ class Choice:
             twice as large a one choose the same. It says nothing of whether K is the right number:
             on exactly Poisson tables a third of the finished choices were wrong.
         rule: what chose, in words.
+        rival: a larger number whose fit has a clearly smaller BIC although no component of this one
+            misfits, so that the likelihood mends nothing that the noise shows: then the
+            discrepancies are too weak to choose (few counts a cell hide a lack), and the choice
+            is not finished. None where there is no such number.
     """
 
     num_components: int
     segment: Segment | None
     finished: bool
     rule: str
+    rival: int | None = None
 
     @property
     def verdict(self) -> str:
@@ -62,6 +67,12 @@ class Choice:
             f"{self.num_components} component{'' if self.num_components == 1 else 's'} by"
             f" {self.rule}"
         )
+        if self.rival is not None:
+            return (
+                f"{components}: unsure, for no component of it misfits, so that the noise says"
+                f" nothing against it, and BIC is clearly smaller at {self.rival};"
+                " inference.selection.at_least tests the numbers between."
+            )
         if not self.finished:
             return (
                 f"{components}, which does not come to its end within the numbers compared: take it"

@@ -59,6 +59,7 @@ MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as
 # noises in a column, where columns have different numbers of them; fewer are passed over
 MIN_COLUMN = 50
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
+CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995)
 # fields of a result by number of components
 BY_NUMBER = "raw null_mean null_sd component_discrepancy num_used weights by_column"
 MOST_REDRAWS = 1000  # of rows that a fit refuses
@@ -138,6 +139,7 @@ class AcdcResult:
         refitted: whether exact noise was that of refits, which follow their data as the fit follows
             its own; else estimates are held as known, and a right distribution may look
             contradicted where a fit has many activities a row.
+        bic: K -> BIC of the fit, where it has one.
     """
 
     raw: dict[int, np.ndarray]
@@ -154,6 +156,7 @@ class AcdcResult:
     agreement: dict[int, float]
     num_draws: int = 1
     refitted: bool = False
+    bic: dict[int, float] = field(default_factory=dict)
 
     @property
     def chosen(self) -> int:
@@ -225,11 +228,17 @@ class AcdcResult:
         nothing_left = bool(
             (self.component_discrepancy[chosen] <= MISFIT * self.null_sd[chosen]).all()
         )
+        rival = None
+        if nothing_left and chosen in self.bic:
+            best = min(self.bic, key=lambda k: (self.bic[k], k))
+            if best > chosen and self.bic[best] < self.bic[chosen] - CLEAR:
+                rival = best
         return Choice(
             chosen,
             max(segments, key=lambda s: s.width, default=None),
-            nothing_left if step is None else finished,
+            (nothing_left if step is None else finished) and rival is None,
             rule,
+            rival,
         )
 
     def among(self, numbers: Iterable[int]) -> AcdcResult:
@@ -249,7 +258,8 @@ class AcdcResult:
         }
         d, weights = parts["component_discrepancy"], parts["weights"]
         segments = best_segments(d, weights, self.penalty)
-        return replace(self, **parts, segments=segments, agreement={})
+        bic = {k: value for k, value in self.bic.items() if k in kept}
+        return replace(self, **parts, segments=segments, agreement={}, bic=bic)
 
     def sensitivity(self) -> dict[float, int]:
         """Return the choice for other shares, from a fifth less to a fifth more.
@@ -422,7 +432,24 @@ def acdc(
         num_draws=num,
         refitted=isinstance(calibrate, FittedNull)
         or (isinstance(calibrate, BootstrapNull) and calibrate.refit),
+        bic={k: own.bic for k, own in sorted(fits.items()) if math.isfinite(own.bic)},
     )
+
+
+def quick_discrepancies(
+    estimate: Any, table: torch.Tensor, seed: int, num_draws: int = 4
+) -> tuple[np.ndarray, np.ndarray]:
+    """Discrepancies less their mean on exact noise, and its deviation, (K,) each.
+
+    Args:
+        estimate: ``model``, ``params`` and ``local`` of a fit to ``table``; seed: of the draws.
+        table: the rows; num_draws: averaged.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    noise = _noise(estimate, table, estimate.local, generator, num_draws)
+    values, _ = _values(noise, KDE())
+    mean, sd = _null(estimate, noise, KDE(), Table(), generator, num_draws, table)
+    return np.nan_to_num(values.mean(0) - mean), sd
 
 
 def _check(

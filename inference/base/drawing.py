@@ -24,6 +24,7 @@ PICTURES = {  # picture of a record -> module of inference.plots that draws it
     "plot_how_many": "selection",
     "plot_how_many_groups": "selection",
     "plot_item_scores": "attributes",
+    "plot_lower_limit": "selection",
     "plot_mesa": "attributes",
     "plot_ranks": "selection",
     "plot_saturation": "classifiers",

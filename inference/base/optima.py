@@ -224,13 +224,9 @@ def objective_of(problem: Problem, params: Params) -> tuple[Tensor, Tensor] | No
         return Structure.exact_objective(problem.structure, problem, params)
     if problem.rows is None:
         return problem.structure.exact_objective(problem, params)
-    steps = (
-        problem.structure.steps(problem, 2**18, 1)
-        if Capability.BLOCKS in problem.structure.capabilities
-        else None
-    )
+    steps = problem.steps(2**18, 1) if Capability.BLOCKS in problem.structure.capabilities else None
     summed = (
-        SummedGenericSteps(problem.program(), problem.rows, 1)
+        SummedGenericSteps(problem.program(), problem.rows, 1, problem.model)
         if steps is None
         else SummedSteps(steps, problem.rows)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ import torch
 
 from inference.causal.discovery import CausalReport, discover
 from inference.causal.edges import MOST_SAMPLED
-from inference.causal.graphs import as_names
+from inference.causal.graphs import as_names, pdag_of
+from inference.causal.item_alternatives import ItemAlternative, item_alternatives
 from inference.causal.knowledge import BackgroundKnowledge, constraints_of
+from inference.causal.pdags import extension_of
 from inference.causal.rows import (
     MOST_PROFILES,
     EffectiveRows,
@@ -23,9 +25,11 @@ from inference.causal.rows import (
     imputed_tables,
 )
 from inference.causal.scores import Score, Search
-from inference.causal.tables import MOST_ATTRIBUTES
-from inference.fitting.columns import dims_of, labels_of
+from inference.causal.structural_em import AttributeNetwork, rows_needed, structural_em
+from inference.causal.tables import MOST_ATTRIBUTES, profiles
+from inference.fitting.columns import as_fitted, dims_of, labels_of
 from inference.fitting.posterior import chunks, sums_out
+from inference.fitting.problem import problem_of
 from inference.fitting.record import FitRecord
 from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores
 from inference.programs.program import Program
@@ -35,6 +39,10 @@ from ppl_models.parts.validation import Seed, as_seed, check_size
 LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
 MANY_DRAWS = 200  # completions of the rows of many attributes
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
+MOST_SUMMED = 14  # attributes whose table is held; structural EM finds the graph of more
+NUM_REPLICATES = 20  # bootstrap samples for the probabilities of edges among more
+NUM_DRAWN = 20  # draws of the attributes of each row, for the items beside an edge
+CHUNK = 2**22  # probabilities that are summed up at once
 NOT_DETERMINED = (
     "No graph is drawn: with this Q-matrix the answers do not tell enough profiles apart, so that"
     " very different tables of the attributes fit alike, and with them very different graphs. Each"
@@ -73,12 +81,15 @@ class AttributeReport:
             number was given or there are too many profiles.
         on_rows: the graph, its ties and the most probable others, each refitted to the rows.
         profiles: the posterior and the table that it came from.
+        alternatives: beside each edge of a DAG of the class, the item that asks for both of its
+            attributes instead; empty where items have several predictors.
     """
 
     causal: CausalReport
     rows: EffectiveRows | None
     on_rows: RowComparison
     profiles: ProfilePosterior
+    alternatives: tuple[ItemAlternative, ...] = ()
 
     @property
     def determined(self) -> bool:
@@ -88,16 +99,42 @@ class AttributeReport:
         """
         return self.rows is None or self.rows.num_rows >= LEAST_SHARE * self.rows.observed_rows
 
+    def rows_needed(self, information: float, level: float = 0.05, power: float = 0.8) -> float:
+        """Rows that a test needs to see an edge, when they tell as much as these do.
+
+        Arguments and errors: :meth:`inference.causal.structural_em.AttributeNetwork.rows_needed`.
+        """
+        share = min(1.0, self.causal.num_rows / len(self.profiles.posterior))
+        return rows_needed(information, share, level, power)
+
     def text(self) -> str:
         """Report in words: effective rows, graph, and comparison with its rivals on the rows."""
         parts = [] if self.rows is None else [self.rows.text()]
         if not self.determined:
             return "\n\n".join([*parts, NOT_DETERMINED])
-        return "\n\n".join([*parts, self.causal.text(), self.on_rows.text()])
+        parts += [self.causal.text(), self.on_rows.text()]
+        if self.alternatives:
+            names = self.causal.graph.names
+            lines = [
+                f"  {names[own.pair[0]]}, {names[own.pair[1]]}: {own.text()}"
+                for own in self.alternatives
+            ]
+            parts.append(
+                "\n".join(["An item that asks for both, in the place of an edge:", *lines])
+            )
+        return "\n\n".join(parts)
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph as a picture; see :func:`inference.plots.causal.plot_causal_graph`."""
-        return self.causal.plot(ax=ax)
+        """Plot the graph: dotted where an edge is in doubt, or an item explains it as well.
+
+        See :func:`inference.plots.causal.plot_causal_graph`.
+        """
+        open_edges = self.causal.open_edges.copy()
+        for own in self.alternatives:
+            i, j = own.pair
+            open_edges[i, j] |= own.disputed
+            open_edges[j, i] |= own.disputed
+        return replace(self.causal, open_edges=open_edges).plot(ax=ax)
 
 
 def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> ProfilePosterior:
@@ -186,8 +223,11 @@ def discover_attributes(
     confidence: float = 0.95,
     knowledge: BackgroundKnowledge | None = None,
     names: Sequence[str] | None = None,
-) -> AttributeReport:
+) -> AttributeReport | AttributeNetwork:
     """Discover the causal graph among a fit's attributes, with probabilities of edges.
+
+    With fifteen attributes or more, :func:`inference.causal.structural_em` finds it, whatever their
+    distribution in the fit; the rest of this text is about fewer.
 
     The table of profiles is scored at its effective number of rows
     (:func:`inference.causal.rows.effective_rows`; the item parameters' share in the uncertainty
@@ -200,7 +240,8 @@ def discover_attributes(
 
     Args:
         fit: of a model whose attributes have a free table of profiles (``LatentAttributeModel(...,
-            root=Saturated())``), so that the data decide what depends on what.
+            root=Saturated())``), so that the data decide what depends on what; of fifteen
+            attributes or more with any distribution.
         data: the rows that were fitted.
         num_rows: what the table is worth; None to find out.
         score: as in :func:`inference.causal.discover`.
@@ -208,7 +249,8 @@ def discover_attributes(
         level: likewise.
         confidence: likewise.
         num_draws: completions of the rows; None for none, and 200 where more than twelve attributes
-            are too many to sum over graphs.
+            are too many to sum over graphs. Of fifteen attributes or more, bootstrap replicates for
+            the probabilities of edges; 20 if None.
         seed: of them.
         latent: the site of the attributes; None for the deepest.
         knowledge: required and forbidden edges, and tiers.
@@ -222,6 +264,57 @@ def discover_attributes(
     owner = "discover_attributes"
     if num_draws is not None:
         check_size(owner, "num_draws", num_draws)
+    root = fit.structure.root
+    if root is not None and len(fit.structure.layers) == 1 and root.num_latents > MOST_SUMMED:
+        refused = {"num_rows": num_rows, "search": search, "latent": latent}
+        for name, value in refused.items():
+            if value is not None:
+                raise ValueError(
+                    f"{owner}: {name} is for at most {MOST_SUMMED} attributes, got"
+                    f" {root.num_latents}"
+                )
+        return structural_em(
+            fit.model,
+            as_fitted(fit, data),
+            score=score,
+            knowledge=knowledge,
+            num_replicates=NUM_REPLICATES if num_draws is None else num_draws,
+            seed=seed,
+            names=names,
+        )
+    return report_of_table(
+        fit,
+        data,
+        num_rows=num_rows,
+        score=score,
+        search=search,
+        num_draws=num_draws,
+        seed=seed,
+        latent=latent,
+        level=level,
+        confidence=confidence,
+        knowledge=knowledge,
+        names=names,
+    )
+
+
+def report_of_table(
+    fit: FitRecord,
+    data: Any,
+    *,
+    num_rows: float | None = None,
+    score: Score | None = None,
+    search: Search | None = None,
+    num_draws: int | None = None,
+    seed: int = 0,
+    latent: str | None = None,
+    level: float = 0.05,
+    confidence: float = 0.95,
+    knowledge: BackgroundKnowledge | None = None,
+    names: Sequence[str] | None = None,
+) -> AttributeReport:
+    """Graph from a table of profiles; arguments of :func:`discover_attributes`."""
+    owner = "discover_attributes"
     found = profile_posterior(fit, data, latent)
     root = fit.structure.root
     num_attributes = len(found.names)
@@ -258,7 +351,28 @@ def discover_attributes(
     if causal.probabilities is not None:
         rivals += [graph for graph, _ in causal.probabilities.classes[:MOST_RIVALS]]
     on_rows = compare_on_rows(rivals, found.posterior, found.table, names=labels)
-    return AttributeReport(causal, rows, on_rows, found)
+    rivals_of_edges = _alternatives(fit, data, found, causal, seed)
+    return AttributeReport(causal, rows, on_rows, found, rivals_of_edges)
+
+
+def _alternatives(
+    fit: FitRecord, data: Any, found: ProfilePosterior, causal: CausalReport, seed: int
+) -> tuple[ItemAlternative, ...]:
+    """Items beside the edges of a DAG of the class, from draws of the rows' profiles."""
+    structure = fit.structure
+    if len(structure.layers) != 1 or structure.layers[0].parent != found.latent:
+        return ()
+    rng = np.random.default_rng(seed)
+    bits = profiles(len(found.names)).astype(np.uint8)
+    drawn = []
+    step = max(1, CHUNK // len(found.table))
+    for start in range(0, len(found.posterior), step):
+        reached = found.posterior[start : start + step].cumsum(1)
+        places = [(reached < u[:, None]).sum(1) for u in rng.random((NUM_DRAWN, len(reached)))]
+        drawn.append(bits[np.minimum(places, len(bits) - 1)])
+    problem = problem_of(fit.model, as_fitted(fit, data), seed)
+    parents = extension_of(pdag_of(causal.graph.matrix)) or ()
+    return item_alternatives(problem, fit.params, np.concatenate(drawn, 1), parents)
 
 
 def effective_rows_of(fit: FitRecord, data: Any, found: ProfilePosterior) -> EffectiveRows:

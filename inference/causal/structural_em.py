@@ -34,12 +34,14 @@ import numpy as np
 import torch
 from scipy.special import chdtri, chndtrinc, xlogy
 
+from inference.base.drawing import draw
 from inference.base.gibbs import Latents
 from inference.base.steps import DrawSteps
 from inference.base.structure import Problem, draw_steps_of
 from inference.causal.edges import EdgeProbabilities, summarised
 from inference.causal.graphs import Cpdag, as_names
 from inference.causal.hill_climbing import MOST_PARENTS, RowScores, hill_climb, reachable
+from inference.causal.item_alternatives import ItemAlternative, item_alternatives
 from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
 from inference.causal.pdags import Pdag, class_of, matrix_of_columns, members
 from inference.causal.scores import BIC, Score, score_rule
@@ -57,6 +59,7 @@ FIRST, EXPANDED, PRUNED = (60, 15), (40, 15), (15, 15)  # SAEM: burn-in, average
 RESAMPLED = (8, 8)  # of a bootstrap replicate
 RESAMPLED_DRAWS = 3
 SPREAD = 2.0  # standard errors by which a new class must be better
+FIRM = 0.99  # probability of an arrow, below which its direction is left open
 
 
 @shows_briefly
@@ -77,6 +80,8 @@ class AttributeNetwork:
         num_cycles: done.
         settled: whether the class stayed, before the cycles were used up.
         probabilities: of edges and arrows over bootstrap replicates; None for none.
+        alternatives: beside each edge of the DAG the item that asks for both of its attributes
+            instead; empty where an item has several predictors.
     """
 
     graph: Cpdag
@@ -90,6 +95,7 @@ class AttributeNetwork:
     num_cycles: int
     settled: bool
     probabilities: EdgeProbabilities | None
+    alternatives: tuple[ItemAlternative, ...] = ()
 
     def rows_needed(
         self,
@@ -113,13 +119,8 @@ class AttributeNetwork:
             ValueError: for information or a share that is not positive, or a level or power outside
                 (0, 1).
         """
-        for name, value in (("level", level), ("power", power)):
-            check_number("rows_needed", name, value, "lie in (0, 1)", above=0, below=1)
-        check_number("rows_needed", "information", information, "be positive", above=0)
         rho = self.worth / self.num_rows if share is None else share
-        check_number("rows_needed", "share", rho, "lie in (0, 1]", above=0)
-        noncentral = float(chndtrinc(chdtri(1, level), 1, 1 - power))
-        return noncentral / (2 * rho * information)
+        return rows_needed(information, rho, level, power)
 
     def text(self) -> str:
         """Graph, what the rows are worth, and for each edge the rows that it needs."""
@@ -129,9 +130,9 @@ class AttributeNetwork:
             f"{'' if self.settled else ' (the class still changed: give more num_cycles)'}."
             f" {self.num_rows:,} rows are worth {self.worth:,.0f} with known attributes.",
         ]
-        matrix = self.graph.matrix
+        rivals = {own.pair: f" Or an item: {own.text()}." for own in self.alternatives}
         for i, j in self.edges:
-            mark = "→" if not matrix[j, i] else "—"
+            mark = "—" if self.graph.matrix[j, i] or self._open_arrows[i, j] else "→"
             rho = float(self.share[i, j])
             chance = ""
             if self.probabilities is not None:
@@ -140,8 +141,51 @@ class AttributeNetwork:
                 f"  {names[i]} {mark} {names[j]}: {self.information[i, j]:.2g} nats, of which"
                 f" measurement leaves {rho:.0%}; to be seen in four of five samples it needs"
                 f" {self.rows_needed(max(self.information[i, j], 1e-9), rho):,.0f} rows{chance}."
+                f"{rivals.get((i, j), '')}"
             )
         return "\n".join(lines)
+
+    @property
+    def _open_arrows(self) -> np.ndarray:
+        """Arrows whose direction the replicates do not agree on, bool (K, K)."""
+        if self.probabilities is None:
+            return np.zeros_like(self.graph.matrix)
+        return self.graph.matrix & ~self.graph.matrix.T & (self.probabilities.arrow < FIRM)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot the graph: dashed lines for open directions, dotted ones for disputed edges.
+
+        A direction is open where fewer than .99 of the replicates have it, an edge is disputed
+        where an item explains it as well. See :func:`inference.plots.causal.plot_causal_graph`.
+        """
+        disputed = np.zeros_like(self.graph.matrix)
+        for own in self.alternatives:
+            i, j = own.pair
+            disputed[i, j] = disputed[j, i] = own.disputed
+        return draw(
+            "plot_causal_graph",
+            self.graph,
+            weights=self.information,
+            open_arrows=self._open_arrows,
+            open_edges=disputed,
+            ax=ax,
+        )
+
+
+def rows_needed(
+    information: float, share: float = 1.0, level: float = 0.05, power: float = 0.8
+) -> float:
+    """Rows that a test with one degree of freedom needs to see an edge.
+
+    Arguments and errors: :meth:`AttributeNetwork.rows_needed`.
+    """
+    owner = "rows_needed"
+    for name, value in (("level", level), ("power", power)):
+        check_number(owner, name, value, "lie in (0, 1)", above=0, below=1)
+    check_number(owner, "information", information, "be positive", above=0)
+    check_number(owner, "share", share, "lie in (0, 1]", above=0, most=1)
+    noncentral = float(chndtrinc(chdtri(1, level), 1, 1 - power))
+    return noncentral / (2 * share * information)
 
 
 def structural_em(
@@ -229,13 +273,14 @@ def structural_em(
         if settled:
             break
     bits, found = chain.draws(state), graphs[-1]
+    params = {name: value[0] for name, value in state.params.items()}
     probabilities = None
     if num_replicates:
         probabilities = _replicates(chain, state, found, num_replicates, seed, labels)
     return AttributeNetwork(
         Cpdag(known.graph_of(found).matrix, labels),
         tuple((i, j) for j, mask in enumerate(found) for i in members(mask)),
-        {name: value[0] for name, value in state.params.items()},
+        params,
         shares(bits),
         _information(bits, found),
         np.mean([_joined(parents) for parents in graphs[-3:]], 0),
@@ -244,6 +289,7 @@ def structural_em(
         len(graphs),
         settled,
         probabilities,
+        item_alternatives(chain.problem(found), params, bits, found),
     )
 
 

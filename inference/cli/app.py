@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inference.base.streaming.column_scan import numbered
-from inference.cli.reading import ROW_DISTRIBUTIONS, Call, choose_columns, read_fixed, read_labels
+from inference.cli.reading import (
+    ROW_DISTRIBUTIONS,
+    Call,
+    choose_columns,
+    read_fixed,
+    read_labels,
+    read_tied,
+)
 from inference.cli.streaming import fit_blocks
 from ppl_models.data.items import EVERY
 
@@ -202,9 +209,11 @@ def run(
         else:
             labels, error = read_labels(call), getattr(call, "label_error", None)
             method = methods[getattr(call, "engine", "auto")]
-            known = {} if labels is None else {"labels": labels, "label_error": error or 0.0}
-            held = read_fixed(call)
-            result = fit(model, rows, method, fixed=held, **settings, **known)
+            known: dict[str, Any] = (
+                {} if labels is None else {"labels": labels, "label_error": error or 0.0}
+            )
+            known |= {"fixed": read_fixed(call), "tied": read_tied(call)}
+            result = fit(model, rows, method, **settings, **known)
     for text in result.warnings:
         warn(text)
     return result

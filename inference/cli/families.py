@@ -155,8 +155,11 @@ def fit_mixture(call: Call) -> None:
         )
     if call.labels is not None and call.choose is not None:
         raise ValueError("--labels name the groups, whose number --components says, not --choose")
-    if call.fixed is not None and call.choose is not None:
-        raise ValueError("--fixed is of one number of groups: give --components, not --choose")
+    for option, given in (("--fixed", call.fixed), ("--tied", call.tied)):
+        if given is not None and call.choose is not None:
+            raise ValueError(
+                f"{option} is of one number of groups: give --components, not --choose"
+            )
     sizes = None if call.choose is None else range_of(call.choose, "--choose")
 
     def build(frame: pd.DataFrame, component: Any, covariates: Any) -> Mixture:
@@ -205,6 +208,7 @@ def _in_memory(call: Call) -> str:
         "--id": call.id,
         "--labels": told,
         "--fixed": getattr(call, "fixed", None),
+        "--tied": getattr(call, "tied", None),
     }
     option = next((name for name, given in options.items() if given), "")
     return option and f"{option} reads rows in memory"

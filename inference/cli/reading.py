@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
+import re
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -188,6 +190,26 @@ def read_fixed(call: Call) -> Any:
                 f" got {text!r}"
             )
     return {site: path for site, _, path in pairs}
+
+
+def read_tied(call: Call) -> Any:
+    """Equal parameters: ``site=axis``, or a JSON file of whole numbers by site."""
+    text = getattr(call, "tied", None)
+    if text is None:
+        return None
+    wanted = "--tied: NAME=AXIS, as dispersion=0, or a JSON file of tables by site, was expected"
+    if text.endswith(".json"):
+        try:
+            return json.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{wanted} ({error})") from error
+    out: dict[str, int] = {}
+    for part in names_of(text, "--tied"):
+        site, _, axis = part.partition("=")
+        if not site or re.fullmatch(r"-?\d+", axis) is None:
+            raise ValueError(f"{wanted}, got {text!r}")
+        out[site] = int(axis)
+    return out
 
 
 def read_csv(path: Path, separator: str) -> pd.DataFrame:

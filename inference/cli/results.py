@@ -340,8 +340,9 @@ def demo(call: Call) -> None:
 def causal(call: Call) -> None:
     """Find a graph of causes among attributes."""
     folder = call.folder
-    from inference.causal.of_fit import discover_attributes
+    from inference.causal.of_fit import MOST_SUMMED, discover_attributes
     from inference.causal.scores import BIC, BDeu
+    from inference.causal.structural_em import AttributeNetwork
     from inference.report.causal import causal_record, verdict_in_words, write_causal_report
     from inference.report.results_folder import read_results, refuse_sample
     from inference.structures.attribute_groups import AttributeGroupsStructure
@@ -357,6 +358,7 @@ def causal(call: Call) -> None:
     if (
         root is not None
         and fit.structure.layers
+        and root.num_latents <= MOST_SUMMED
         and root.num_free < 2 ** fit.structure.layers[-1].num_parents - 1
     ):
         raise ValueError(
@@ -372,6 +374,10 @@ def causal(call: Call) -> None:
         num_draws=call.draws,
         seed=call.seed,
     )
+    if isinstance(found, AttributeNetwork):
+        write_picture(found.plot().figure, folder / PICTURE)
+        typer.echo(f"{found.text()}\nin {folder}: {PICTURE}")
+        return
     write_json(causal_record(found), folder / GRAPH)
     write_causal_report(found, folder / PAGE)
     written = [GRAPH, PAGE]

@@ -215,7 +215,12 @@ def select_pmf(call: Call) -> None:
     typer.echo(f"What other criteria would take: {others}.")
     if answer is None and not choice.finished:
         warn(
-            "ACDC finds no clear step, or one at the largest number compared"
+            (
+                "ACDC finds no clear step, or one at the largest number compared"
+                if choice.rival is None
+                else f"the noise says nothing against K = {choice.num_components}, but BIC is"
+                f" clearly smaller at K = {choice.rival}"
+            )
             + ("" if call.no_report else "; report.html says more")
         )
     if answer is None and share > result.min_share:

@@ -152,7 +152,7 @@ class EM:
         refuse_open_sites("EM", problem.structure, program)
         program.check_enumerable()
         if problem.rows is not None:
-            return SummedGenericSteps(program, problem.rows, 20 * self.num_inner)
+            return SummedGenericSteps(program, problem.rows, 20 * self.num_inner, problem.model)
         num_steps = 20 * self.num_inner  # whose operations are recorded once, for all starts
         return problem.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
 
@@ -339,7 +339,7 @@ class EM:
 
     def _step(self, steps: Steps[Any], state: EMState, began: float) -> EMState:
         """One step of EM of every running restart."""
-        params, before = state.running(state.params), state.objective[state.active]
+        params, before = state.points, state.objective[state.active]
         statistics, objective, log_likelihood = _evaluated(steps, params, before)
         new = steps.m_step(statistics, params)
         return state.advance(
@@ -354,8 +354,8 @@ class EM:
         self, steps: Steps[Any], state: EMState, ahead: Extrapolation, began: float
     ) -> EMState:
         """Evaluate every running restart at its image or trial, and choose the next point."""
-        params, before = state.running(state.params), state.objective[state.active]
-        safe = state.running(state.safe or state.params)
+        params, before = state.points, state.objective[state.active]
+        safe = state.image or params
         course = Course.of(state.course) if state.course else ahead.begin(params)
         try:
             statistics, objective, log_likelihood = _evaluated(steps, params, before)
@@ -404,6 +404,25 @@ def _placed(every: Tensor, active: Tensor, new: Tensor) -> Tensor:
     return new if len(active) == len(every) else every.index_copy(0, active, new)
 
 
+def _chosen(params: Params, index: Tensor) -> Params:
+    """Some restarts, by a mask or their numbers, on the CPU, wherever the parameters are."""
+    return {name: value[index.to(value.device)] for name, value in params.items()}
+
+
+def _of_all(every: Params, active: Tensor, new: Params, mask: Tensor | None = None) -> Params:
+    """Parameters of all restarts, (R, ...), with the ``new`` ones (A, ...), where ``mask``, put in.
+
+    Counts and objectives are kept on the CPU, parameters where the data are.
+    """
+    places, own = (active, new) if mask is None else (active[mask], _chosen(new, mask))
+    if len(places) == len(next(iter(every.values()))):
+        return own
+    return {
+        name: value.index_copy(0, places.to(value.device), own[name])
+        for name, value in every.items()
+    }
+
+
 def _appended(course: Tensor, active: Tensor, new: Tensor) -> Tensor:
     """A course (T, R) with one more row: running restarts in their places, NaN elsewhere.
 
@@ -443,7 +462,8 @@ class EMState:
     """Everything a resumed run needs.
 
     Args:
-        params: current parameters of every restart, (R, ...).
+        params: parameters of every restart, (R, ...); where ``running`` has others, of those that
+            have stopped.
         active: indices of restarts still running.
         iteration: iterations done.
         objective, log_likelihood: latest values, (R,).
@@ -454,8 +474,10 @@ class EMState:
         gap: of the stopping rule, of the restart that is farthest from it.
         objective_left: what plain steps would still gain, an order of magnitude, (R,); NaN where
             steps do not tell.
-        safe: where steps are extrapolated, images of the last accepted points under EM, (R, ...);
-            the parameters are points on trial then.
+        running: points at which the running restarts are evaluated next, (A, ...); empty before
+            the first step.
+        image: where steps are extrapolated, image of each last accepted point under EM, (A, ...);
+            ``running`` are points on trial then.
         course: the fields of :class:`~inference.engines.extrapolation.Course`, of the running
             restarts.
         fate: of a restart that a search took out, (R,): the number of the start that it has met,
@@ -475,7 +497,8 @@ class EMState:
     relaxed: bool
     objective_left: Tensor
     gap: float = math.inf
-    safe: Params = field(default_factory=dict)
+    running: Params = field(default_factory=dict)
+    image: Params = field(default_factory=dict)
     course: dict[str, Any] = field(default_factory=dict)
     fate: Tensor | None = None
 
@@ -514,10 +537,12 @@ class EMState:
     ) -> EMState:
         """Record one iteration, and stop restarts whose ``gap`` is below 1."""
         active, done = self.active, gap < 1.0
-        most = float(gap.max())
-        params = self._with(self.params, new)
-        if safe is not None:
-            safe = self._with(self.safe or self.params, safe)
+        params, least, most = self.params, float(gap.min()), float(gap.max())
+        new = {name: new[name].to(value.dtype) for name, value in params.items()}
+        safe = {name: safe[name].to(new[name].dtype) for name in params} if safe else {}
+        if least < 1.0:
+            params = _of_all(params, active, safe or new, done)
+            new, safe = _chosen(new, ~done), _chosen(safe, ~done)
         every = {
             "objective": objective,
             "log_likelihood": log_likelihood,
@@ -528,7 +553,7 @@ class EMState:
             every = {n: getattr(self, n).index_copy(0, active, new) for n, new in every.items()}
         return EMState(
             params=params,
-            active=active if float(gap.min()) >= 1.0 else active[~done],
+            active=active if least >= 1.0 else active[~done],
             iteration=self.iteration + 1,
             history=_appended(self.history, active, objective),
             history_log_likelihood=_appended(self.history_log_likelihood, active, log_likelihood),
@@ -536,7 +561,8 @@ class EMState:
             relaxed=self.relaxed,
             objective_left=self.objective_left if objective_left is None else objective_left,
             gap=most,
-            safe=safe or {},
+            running=new,
+            image=safe,
             course=course or {},
             fate=self.fate,
             **every,
@@ -545,9 +571,13 @@ class EMState:
     def leave(self, fate: Tensor) -> EMState:
         """Take out the running restarts that have a ``fate``, (R,), other than RUNNING."""
         stays = fate[self.active] == RUNNING
+        images = self.image or self.points
         course = Course.of(self.course).kept(stays.numpy()) if self.course else None
         return replace(
             self,
+            params=_of_all(self.params, self.active, images, ~stays),
+            running=_chosen(self.points, stays),
+            image=_chosen(self.image, stays),
             active=self.active[stays],
             fate=fate,
             course={} if course is None else vars(course),
@@ -561,31 +591,25 @@ class EMState:
         left = torch.from_numpy(Course.of(self.course).left)
         return _placed(self.objective_left, self.active, left)
 
-    def _with(self, params: Params, new: Params) -> Params:
-        """Parameters of all restarts, (R, ...), with the running ones in their places."""
-        if len(self.active) == len(self.objective):
-            return {name: new[name].to(value.dtype) for name, value in params.items()}
-        there = self.active.to(
-            next(iter(params.values())).device
-        )  # counts and objectives are kept on the CPU, parameters where the data are
-        return {
-            name: value.index_copy(0, there, new[name].to(value.dtype))
-            for name, value in params.items()
-        }
+    @property
+    def points(self) -> Params:
+        """Points at which the running restarts are evaluated next, (A, ...)."""
+        if self.running or len(self.active) == len(self.objective):
+            return self.running or self.params
+        return _chosen(self.params, self.active)
 
-    def running(self, params: Params) -> Params:
-        """Parameters of the running restarts, (A, ...), of all (R, ...)."""
-        if len(self.active) == len(self.objective):
-            return params
-        there = self.active.to(next(iter(params.values())).device)
-        return {name: value[there] for name, value in params.items()}
+    @property
+    def estimates(self) -> Params:
+        """Parameters that every restart has come to, (R, ...), with no point on trial."""
+        return _of_all(self.params, self.active, self.image or self.points)
 
     def settled(self) -> EMState:
         """With no point on trial."""
         return replace(
             self,
-            params=self.safe or self.params,
-            safe={},
+            params=self.estimates,
+            running={},
+            image={},
             course={},
             objective_left=self._left(),
         )

@@ -167,7 +167,7 @@ class Extrapolation:
         count, number = np.zeros(num, dtype=np.int64), np.zeros(num)
         wide, deep = np.zeros((num, size)), np.zeros((num, order, size))
         nothing = np.full(num, -np.inf)
-        at = self._coordinates(params)
+        at = self.scale.of(params)
         return Course(
             kind=count,
             mixing=count.astype(bool),
@@ -191,9 +191,6 @@ class Extrapolation:
             reaches=np.zeros((num, TRIALS)),
         )
 
-    def _coordinates(self, params: Params) -> Array:
-        return np.asarray(self.scale.of(params).cpu().numpy())
-
     def accepts(self, course: Course, objective: Array) -> Array:
         """Accepted points, given their objective, bool (A,)."""
         plain = course.kind == PLAIN
@@ -213,10 +210,10 @@ class Extrapolation:
         A point is inside where the M-step does not bring it back to the last image.
         """
         plain = course.kind == PLAIN
-        new = self._coordinates(image) if any_of(accepted) else course.image
+        new = self.scale.of(image) if any_of(accepted) else course.image
         if all_of(plain | ~accepted) and all_of(np.isfinite(course.value)):
             return accepted, course.image, new
-        at = self._coordinates(point)
+        at = self.scale.of(point)
         if any_of(accepted & ~plain):
             beyond = (new == course.image) & (np.abs(at - new) > ROUNDING)
             accepted = accepted & (plain | ~beyond.any(1))
@@ -263,11 +260,9 @@ class Extrapolation:
         tried &= np.isfinite(trial).all(1)
         state["trial"], state["kind"] = trial, np.where(tried, state["kind"], PLAIN)
         state["reaches"] = _reaches(state, tried & accepted)
-        like, at_image = next(iter(safe.values())), state["image"]
+        at_image = state["image"]
         z = trial if all_of(tried) else np.where(tried[:, None], trial, at_image)
-        ahead = self.scale.back(
-            torch.from_numpy(z).to(like.device), safe, torch.from_numpy(at_image).to(like.device)
-        )
+        ahead = self.scale.back(z, safe, at_image)
         return Course(**state), _where(tried, ahead, safe), safe
 
     def _take(
@@ -291,7 +286,7 @@ class Extrapolation:
             gained = np.where(told, rise / np.maximum(_squared(old_step), 1e-300), gained)
         gained = np.maximum(gained, 0.0)
         if course.points.shape[1] and any_of(course.mixing):
-            same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1).cpu().numpy()
+            same = (self.scale.zeros(image) == self.scale.zeros(safe)).all(1)
             pushed, emptied = accepted & course.mixing & same, accepted & ~same
             for name, difference in (("points", at - course.at), ("steps", step - old_step)):
                 before = state[name]
@@ -341,7 +336,7 @@ class Extrapolation:
         if any_of(going):
             r = state["at"] - state["first"]
             v = state["image"] - state["at"] - r
-            weights = self.scale.weights(torch.from_numpy(state["at"])).numpy()
+            weights = self.scale.weights(state["at"])
             ratio = np.sqrt(_squared(weights * r) / np.maximum(_squared(weights * v), 1e-300)).clip(
                 1.0, 1e6
             )

@@ -185,7 +185,7 @@ def _errors(problem: Problem, finer: Quadrature, params: Params) -> tuple[float,
         for model in (problem.model, integrated(problem.model, finer))
     )
     inner = {
-        name: value.nan_to_num().clamp(-FAR, FAR)
+        name: value if value.equal(params[name]) else value.nan_to_num().clamp(-FAR, FAR)
         for name, value in ours.unconstrained(params).items()
     }
     free = torch.cat([value.reshape(-1) for value in inner.values()]).detach()

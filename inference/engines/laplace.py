@@ -8,7 +8,13 @@ In the coordinates :math:`\phi` of :mod:`inference.programs.coordinates` (logits
 
 with :math:`\hat\theta` the maximum of the posterior density in the parameters' own units. Entries
 that are exactly zero or on a bound stay there, so what is said is conditional on the estimated
-graph.
+graph. Where a spread of random effects is zero or near it, its logarithm has little curvature
+there, and all others given a spread of zero would be too narrow. In programs of the user the
+density of the coordinates,
+
+.. math:: \log p(x \mid \theta(\phi)) + \log p(\theta(\phi)) + \log |\theta'(\phi)| ,
+
+which has its maximum inside, takes the place of the log-posterior then.
 
 Source: L. Tierney and J. B. Kadane (1986), doi:10.1080/01621459.1986.10478240.
 """
@@ -19,6 +25,7 @@ import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +39,12 @@ from inference.engines.em import EM
 from inference.engines.importance import log_posteriors, warn_of_ratios
 from inference.engines.integration import refined
 from inference.programs.coordinates import Coordinates
-from inference.programs.curvature import data_chunks, inverse_information, minus_hessian
+from inference.programs.curvature import (
+    climb,
+    data_chunks,
+    inverse_information,
+    minus_hessian,
+)
 from inference.programs.program import Params, Program
 from ppl_models.data.tables import map_tensors
 from ppl_models.parts.repr import listed
@@ -40,6 +52,8 @@ from ppl_models.parts.validation import check_size, plain_fields
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
+
+REACH, MOST_STEPS = 1.0, 100  # of Newton's method, in coordinates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +125,9 @@ class Laplace:
         )
         coordinates = Coordinates.of(program, mode, given=given, ties=ties)
         held = coordinates.at_bound()
-        if not program.is_own:
-            held += coordinates.at_zero(functools.partial(_log_posterior, program))
+        coordinates = coordinates.without(held)
+        log_posterior = functools.partial(_log_posterior, program)
+        near_zero = [] if program.is_own else coordinates.at_zero(log_posterior)
         if held:
             warnings.warn(
                 f"Laplace: the optimum of {listed(held)} is on the bound of its interval and is"
@@ -121,22 +136,31 @@ class Laplace:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-            coordinates = coordinates.without(held)
         if not coordinates.names:
             raise ValueError(
                 "Laplace: every parameter is known or lies on the bound of its interval, where no"
                 " curvature says how sure it is; give it priors, or more rows"
             )
         center = coordinates.vector()
-        information = minus_hessian(
-            lambda free: program.log_prior(coordinates.params(free)), center
-        )
-        is_labelled = problem.labels is not None  # which chunks of rows know nothing of
-        for part in [program] if is_labelled else data_chunks(problem.model, problem.data):
-            information = information + minus_hessian(
-                functools.partial(_log_likelihood, part, coordinates), center
+        if not near_zero:
+            covariance = inverse_information(
+                _information(problem, program, coordinates, center), coordinates.names, "Laplace"
             )
-        covariance = inverse_information(information, coordinates.names, "Laplace")
+            if not program.is_own:
+                near_zero = coordinates.near_zero(covariance)
+        if near_zero:
+            warnings.warn(
+                f"Laplace: the optimum of {listed(near_zero)} is zero or near it, where its"
+                " logarithm has little curvature: fit.params holds the optimum, and the draws are"
+                " normal around the largest density of the logarithm",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+            density = functools.partial(_log_density, program, coordinates)
+            center = _mode_inside(density, coordinates, near_zero)
+            covariance = inverse_information(
+                minus_hessian(density, center), coordinates.names, "Laplace"
+            )
         factor = torch.linalg.cholesky(covariance)
         generator = torch.Generator().manual_seed(problem.seed)
         noise = torch.randn(
@@ -175,9 +199,56 @@ class Laplace:
         )
 
 
+def _information(
+    problem: Problem, program: Program, coordinates: Coordinates, center: Tensor
+) -> Tensor:
+    """Minus the second derivatives of the log-posterior, (P, P)."""
+    total = minus_hessian(lambda free: program.log_prior(coordinates.params(free)), center)
+    is_labelled = problem.labels is not None  # which chunks of rows know nothing of
+    for part in [program] if is_labelled else data_chunks(problem.model, problem.data):
+        total = total + minus_hessian(functools.partial(_log_likelihood, part, coordinates), center)
+    return total
+
+
 def _log_posterior(program: Program, params: Params) -> Tensor:
     return program.log_marginal(params) + program.log_prior(params)
 
 
 def _log_likelihood(program: Program, coordinates: Coordinates, free: Tensor) -> Tensor:
     return program.log_marginal(coordinates.params(free))
+
+
+def _log_density(program: Program, coordinates: Coordinates, free: Tensor) -> Tensor:
+    """Log-posterior density of the free coordinates (P,), ()."""
+    params = coordinates.params(free)
+    one = {name: value.unsqueeze(0) for name, value in params.items()}
+    return _log_posterior(program, params) + coordinates.log_jacobian(one)[0]
+
+
+def _mode_inside(
+    density: Callable[[Tensor], Tensor], coordinates: Coordinates, near_zero: Sequence[str]
+) -> Tensor:
+    """Maximum of a density of free coordinates (P,), some of them logarithms of small numbers."""
+    start = coordinates.vector()
+    places = torch.tensor([name in near_zero for name in coordinates.names], device=start.device)
+
+    def first(at: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = at[0].detach().requires_grad_()
+        with torch.enable_grad():
+            value = density(leaf)
+            (slope,) = torch.autograd.grad(value, leaf)
+        return value.detach().unsqueeze(0), slope.unsqueeze(0)
+
+    def second(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return *first(at), -minus_hessian(density, at[0]).unsqueeze(0)
+
+    with torch.no_grad():
+        powers = [torch.where(places, float(power), start) for power in range(-4, 5)]
+        start = max([start, *powers], key=lambda at: float(density(at).nan_to_num(-torch.inf)))
+    end, arrived = climb(first, second, start[None], torch.full_like(start, REACH), MOST_STEPS)
+    if not bool(arrived.all()):
+        raise ValueError(
+            f"Laplace: the density of the logarithm of {listed(near_zero)}, whose optimum is near"
+            f" zero, has no maximum within {MOST_STEPS} steps of Newton's method; NUTS() draws it"
+        )
+    return end[0]

@@ -4,6 +4,9 @@ Probabilities become log-odds, probability vectors logs of their shares, positiv
 positive definite matrices the Cholesky factor with the log of its diagonal; all else stays as it
 is. A coordinate that comes back unchanged from the image of an M-step is that image, bit for bit:
 what the M-step put on a bound or set to zero is moved by an M-step alone.
+
+Estimates are small and the way to coordinates is gone several times a step, so that it is worked
+out in NumPy, whose operations cost a third of torch's there.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +30,7 @@ from ppl_models.parts.precisions import PositiveDefinite
 from ppl_models.parts.probability_tables import Shares
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 LEAST = 1e-12  # share or probability whose log is taken
 FAR = 2.0  # log-odds, or logs of shares, that a coordinate may lie from the image of the M-step
@@ -40,18 +44,18 @@ HALVINGS = 4  # of the way from the image, to stay inside a support that no coor
 
 
 class Coordinates(Protocol):
-    """Coordinates of one site: all values (A, ...), all coordinates (A, p)."""
+    """Coordinates of one site: all values (A, ...), all coordinates (A, p), as arrays."""
 
     far: float  # how far a coordinate may lie from the image of the M-step
     limit: float  # beyond which, on either side, only M-steps bring a coordinate
 
-    def inner(self, like: Tensor) -> tuple[float, float]:
+    def inner(self, like: Array) -> tuple[float, float]:
         """Inner range of coordinates of a value (1, ...), not near its limits."""
-        return -torch.inf, torch.inf
+        return -math.inf, math.inf
 
-    def of(self, value: Tensor) -> Tensor: ...
+    def of(self, value: Array) -> Array: ...
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
         """Value at coordinates z, the image's where they are the ``same``, (A, p); None: none."""
         ...
 
@@ -59,7 +63,7 @@ class Coordinates(Protocol):
         """Restarts with values that rounding took out of the support, (A,); None if none can be."""
         return None
 
-    def weight(self, z: Tensor) -> Tensor | None:
+    def weight(self, z: Array) -> Array | None:
         """Weight of a step in a coordinate, 0 to 1: root of the information of one observation.
 
         None where it is 1 everywhere.
@@ -67,19 +71,23 @@ class Coordinates(Protocol):
         return None
 
 
-def _flat(value: Tensor) -> Tensor:
+def _double(value: Array) -> Array:
+    return value.astype(np.float64, copy=False)
+
+
+def _flat(value: Array) -> Array:
     """Flatten values (A, ...) to (A, p)."""
     return value.reshape(len(value), -1)
 
 
-def restart_wise(mask: Tensor, like: Tensor) -> Tensor:
-    """Broadcast a mask of restarts (A,) against values (A, ...)."""
-    return mask.reshape((-1,) + (1,) * (like.dim() - 1))
+def restart_wise(mask: Any, like: Any) -> Any:
+    """Broadcast a mask of restarts (A,) against values (A, ...), arrays or tensors."""
+    return mask.reshape((-1,) + (1,) * (like.ndim - 1))
 
 
-def _kept(value: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-    value = value.to(image.dtype).reshape(image.shape)
-    return value if same is None else torch.where(same.reshape(image.shape), image, value)
+def _kept(value: Array, image: Array, same: Mask | None) -> Array:
+    value = value.astype(image.dtype, copy=False).reshape(image.shape)
+    return value if same is None else np.where(same.reshape(image.shape), image, value)
 
 
 @dataclass(frozen=True)
@@ -87,37 +95,40 @@ class _LogOdds(Coordinates):
     far: float = FAR
     limit: float = LIMIT
 
-    def inner(self, like: Tensor) -> tuple[float, float]:
+    def inner(self, like: Array) -> tuple[float, float]:
         return -OUTER, OUTER
 
-    def of(self, value: Tensor) -> Tensor:
-        return value.double().clamp(LEAST, 1 - LEAST).logit().reshape(len(value), -1)
+    def of(self, value: Array) -> Array:
+        chance = np.minimum(np.maximum(_double(value), LEAST), 1 - LEAST)
+        return _flat(np.log(chance / (1 - chance)))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-        return _kept(z.sigmoid(), image, same)
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
+        return _kept(1 / (1 + np.exp(-z)), image, same)
 
-    def weight(self, z: Tensor) -> Tensor:
-        return (z / 2).cosh().reciprocal()
+    def weight(self, z: Array) -> Array:
+        return np.asarray(1 / np.cosh(z / 2))
 
 
 @dataclass(frozen=True)
 class _LogShares(Coordinates):
     support: constraints.Constraint
     far: float = FAR
-    limit: float = torch.inf
+    limit: float = math.inf
 
-    def inner(self, like: Tensor) -> tuple[float, float]:
-        return -math.log(like.shape[-1]) - OUTER_SHARE, torch.inf
+    def inner(self, like: Array) -> tuple[float, float]:
+        return -math.log(like.shape[-1]) - OUTER_SHARE, math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        return value.double().clamp(min=LEAST).log().reshape(len(value), -1)
+    def of(self, value: Array) -> Array:
+        return _flat(np.log(np.maximum(_double(value), LEAST)))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-        value = torch.where(_flat(image) == 0, 0.0, z.exp()).to(image.dtype).reshape(image.shape)
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
+        value = np.exp(z)
+        value[_flat(image) == 0] = 0.0
+        value = value.astype(image.dtype, copy=False).reshape(image.shape)
         value = (
-            self.support.scaled(value)
+            self.support.scaled(torch.from_numpy(value)).numpy()
             if isinstance(self.support, Shares)
-            else value / value.sum(-1, keepdim=True)
+            else value / value.sum(-1, keepdims=True)
         )
         return _unless_all_same(value, image, same)
 
@@ -125,12 +136,12 @@ class _LogShares(Coordinates):
         is_close = value.dtype == torch.float64 and _is_finite(value)
         return None if is_close else _outside(self.support, value)
 
-    def weight(self, z: Tensor) -> Tensor:
-        return (z / 2).exp()
+    def weight(self, z: Array) -> Array:
+        return np.asarray(np.exp(z / 2))
 
 
 def _outside(support: constraints.Constraint, value: Tensor) -> Tensor:
-    return ~_flat(support.check(value)).all(1)
+    return ~support.check(value).reshape(len(value), -1).all(1)
 
 
 def _is_finite(value: Tensor) -> bool:
@@ -141,21 +152,18 @@ def _is_finite(value: Tensor) -> bool:
 @dataclass(frozen=True)
 class _Logs(Coordinates):
     support: constraints.Constraint
-    origin: Tensor
-    low: Tensor
-    high: Tensor
+    origin: Array
+    low: Array
+    high: Array
     far: float = FAR_LOGS
-    limit: float = torch.inf
+    limit: float = math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        logs = (value - self.origin).double().clamp(min=1e-300).log()
-        return logs.reshape(len(value), -1)
+    def of(self, value: Array) -> Array:
+        return _flat(np.log(np.maximum(_double(value - self.origin), 1e-300)))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-        value = (z.exp().reshape(image.shape).to(image.dtype) + self.origin).clamp(
-            self.low, self.high
-        )
-        return _kept(value, image, same)
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
+        value = np.exp(z).reshape(image.shape).astype(image.dtype, copy=False) + self.origin
+        return _kept(np.minimum(np.maximum(value, self.low), self.high), image, same)
 
     def outside(self, value: Tensor) -> Tensor | None:
         return _outside(self.support, value)
@@ -170,53 +178,52 @@ class _Plain(Coordinates):
     """
 
     support: constraints.Constraint
-    low: Tensor | None = None
-    high: Tensor | None = None
-    far: float = torch.inf
-    limit: float = torch.inf
+    low: Array | None = None
+    high: Array | None = None
+    far: float = math.inf
+    limit: float = math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        return value.double().reshape(len(value), -1)
+    def of(self, value: Array) -> Array:
+        return _flat(_double(value))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-        value = z.to(image.dtype).reshape(image.shape)
-        if self.low is not None:
-            value = value.clamp(self.low, self.high)
-        zeros = image == 0
-        if bool(zeros.any()):
-            has_zeros = restart_wise(zeros.reshape(len(image), -1).any(1), image)
-            value = torch.where(has_zeros & (value.sign() != image.sign()), image, value)
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
+        value = z.astype(image.dtype, copy=False).reshape(image.shape)
+        if self.low is not None and self.high is not None:
+            value = np.minimum(np.maximum(value, self.low), self.high)
+        zeros = _flat(image == 0)
+        if zeros.any():
+            has_zeros = restart_wise(zeros.any(1), image)
+            value = np.where(has_zeros & (np.sign(value) != np.sign(image)), image, value)
         value = _kept(value, image, same)
         if isinstance(self.support, constraints._Real | constraints._Interval):
             return value  # inside its interval by now
         for share in (*[0.5] * HALVINGS, 0.0):
-            outside = _outside(self.support, value)
-            if not bool(outside.any()):
+            outside = _outside(self.support, torch.from_numpy(value)).numpy()
+            if not outside.any():
                 break
-            value = torch.where(
-                restart_wise(outside, image), torch.lerp(image, value, share), value
-            )
+            value = np.where(restart_wise(outside, image), image + share * (value - image), value)
         return value
 
-    def weight(self, z: Tensor) -> Tensor | None:
+    def weight(self, z: Array) -> Array | None:
         if math.isinf(self.far):
             return None  # without an interval
         # that of log-odds where the interval is BOX wide
-        return (z * (FAR / (2 * self.far))).cosh().reciprocal()
+        return np.asarray(1 / np.cosh(z * (FAR / (2 * self.far))))
 
 
 @dataclass(frozen=True)
 class _Free(Coordinates):
     support: constraints.Constraint
     far: float = FAR_LOGS
-    limit: float = torch.inf
+    limit: float = math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        return _flat(biject_to(self.support).inv(value).double())
+    def of(self, value: Array) -> Array:
+        return _flat(_double(biject_to(self.support).inv(torch.from_numpy(value)).numpy()))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
         transform = biject_to(self.support)
-        value = transform(z.to(image.dtype).reshape(transform.inverse_shape(image.shape)))
+        shape = transform.inverse_shape(image.shape)
+        value = transform(torch.from_numpy(z.astype(image.dtype).reshape(shape))).numpy()
         return _unless_all_same(value, image, same)
 
     def outside(self, value: Tensor) -> Tensor | None:
@@ -228,48 +235,51 @@ class _LogCholesky(Coordinates):
     """Lower triangles of the Cholesky factors of positive definite matrices, diagonals as logs."""
 
     support: constraints.Constraint
-    places: Tensor  # of the lower triangle, among all entries of a matrix
-    on_diagonal: Tensor  # which of these are on the diagonal, bool
+    places: NDArray[np.intp]  # of the lower triangle, among all entries of a matrix
+    diagonal: NDArray[np.intp]  # of those on the diagonal, among the places
     far: float = FAR_LOGS
-    limit: float = torch.inf
+    limit: float = math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        lower = torch.linalg.cholesky(value).double().flatten(-2)[..., self.places]
-        return _flat(torch.where(self.on_diagonal.to(lower.device), lower.log(), lower))
+    def of(self, value: Array) -> Array:
+        factor = torch.linalg.cholesky(torch.from_numpy(value)).numpy()
+        lower = _double(factor.reshape(*factor.shape[:-2], -1).take(self.places, -1))
+        lower[..., self.diagonal] = np.log(lower[..., self.diagonal])
+        return _flat(lower)
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
-        z = z.to(image.dtype).reshape(*image.shape[:-2], -1)
-        factor = image.new_zeros(image.shape).flatten(-2)
-        factor[..., self.places] = torch.where(self.on_diagonal.to(z.device), z.exp(), z)
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
+        z = z.astype(image.dtype).reshape(*image.shape[:-2], -1)
+        z[..., self.diagonal] = np.exp(z[..., self.diagonal])
+        factor = np.zeros((*z.shape[:-1], image.shape[-1] ** 2), image.dtype)
+        factor[..., self.places] = z
         factor = factor.reshape(image.shape)
-        return _unless_all_same(factor @ factor.mT, image, same)
+        return _unless_all_same(factor @ factor.swapaxes(-1, -2), image, same)
 
     def outside(self, value: Tensor) -> Tensor | None:
         if not _is_finite(value):
             return _outside(self.support, value)
-        return ~_flat(torch.linalg.cholesky_ex(value).info == 0).all(1)
+        return (torch.linalg.cholesky_ex(value).info != 0).reshape(len(value), -1).any(1)
 
 
 @dataclass(frozen=True)
 class _Held(Coordinates):
     """No coordinates: the value moves by M-steps alone."""
 
-    far: float = torch.inf
-    limit: float = torch.inf
+    far: float = math.inf
+    limit: float = math.inf
 
-    def of(self, value: Tensor) -> Tensor:
-        return value.new_zeros(len(value), 0, dtype=torch.float64)
+    def of(self, value: Array) -> Array:
+        return np.zeros((len(value), 0))
 
-    def back(self, z: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+    def back(self, z: Array, image: Array, same: Mask | None) -> Array:
         return image
 
 
-def _unless_all_same(value: Tensor, image: Tensor, same: Tensor | None) -> Tensor:
+def _unless_all_same(value: Array, image: Array, same: Mask | None) -> Array:
     """The image in restarts whose coordinates are all the same."""
     if same is None:
         return value
     done = same.all(1)
-    return torch.where(restart_wise(done, image), image, value) if bool(done.any()) else value
+    return np.where(restart_wise(done, image), image, value) if done.any() else value
 
 
 def _coordinates(support: constraints.Constraint) -> Coordinates:
@@ -278,21 +288,27 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
     if isinstance(support, constraints._Simplex | Shares):
         return _LogShares(support)
     if isinstance(support, constraints._GreaterThan | constraints._GreaterThanEq):
-        low = torch.as_tensor(support.lower_bound)
-        return _Logs(support, low, low, torch.full_like(low, torch.inf))
+        low = _array(torch.as_tensor(support.lower_bound))
+        return _Logs(support, low, low, np.full_like(low, math.inf))
     if isinstance(support, InFamily):  # whose axes may change places and signs
         return _Held()
     if isinstance(support, PositiveDefinite):
-        first, second = torch.tril_indices(support.size, support.size)
-        return _LogCholesky(support, first * support.size + second, first == second)
+        first, second = np.tril_indices(support.size)
+        return _LogCholesky(support, first * support.size + second, np.flatnonzero(first == second))
     entries = support.base if isinstance(support, OnGraph | Rising) else support
     if isinstance(entries, constraints._Interval):
-        low, high = torch.as_tensor(entries.lower_bound), torch.as_tensor(entries.upper_bound)
-        if bool((low < 0).any()) or entries is not support:
+        low, high = (
+            _array(torch.as_tensor(end)) for end in (entries.lower_bound, entries.upper_bound)
+        )
+        if (low < 0).any() or entries is not support:
             return _Plain(support, low, high, FAR * float((high - low).min()) / (2 * BOX))
         is_chance = bool(((low == 0) & (high == 1)).all())
-        return _LogOdds() if is_chance else _Logs(support, torch.zeros_like(low), low, high)
+        return _LogOdds() if is_chance else _Logs(support, np.zeros_like(low), low, high)
     return _Plain(support) if isinstance(entries, constraints._Real) else _Free(support)
+
+
+def _array(value: Tensor) -> Array:
+    return np.asarray(value.numpy(force=True))
 
 
 class NaturalScale:
@@ -307,40 +323,42 @@ class NaturalScale:
     def __init__(self, supports: Mapping[str, constraints.Constraint], like: Params) -> None:
         self.sites: dict[str, tuple[Coordinates, slice]] = {}
         self.supports = supports
-        first, limits = 0, [torch.zeros(4, 0, dtype=torch.float64)]
+        first, limits = 0, [np.zeros((4, 0))]
         for name, support in supports.items():
             value = like[name]
             if value.is_floating_point() and value.numel():
-                coordinates = _coordinates(support)
-                size = coordinates.of(value[:1]).shape[1]
+                coordinates, first_value = _coordinates(support), _array(value[:1])
+                size = coordinates.of(first_value).shape[1]
                 self.sites[name] = coordinates, slice(first, first + size)
-                limits.append(
-                    torch.tensor(
-                        [coordinates.far, coordinates.limit, *coordinates.inner(value[:1])],
-                        dtype=torch.float64,
-                    )
-                    .unsqueeze(1)
-                    .expand(4, size)
-                )
+                ends = coordinates.far, coordinates.limit, *coordinates.inner(first_value)
+                limits.append(np.repeat(np.array(ends)[:, None], size, 1))
                 first += size
         self.size = first
-        self._far, self._limit, self._low, self._high = torch.cat(limits, 1).numpy()
+        self._far, self._limit, self._low, self._high = np.concatenate(limits, 1)
 
-    def of(self, params: Params) -> Tensor:
+    def of(self, params: Params) -> Array:
         """Coordinates of parameters, (A, P)."""
-        return torch.cat([own.of(params[name]) for name, (own, _) in self.sites.items()], 1)
+        return np.concatenate(
+            [own.of(_array(params[name])) for name, (own, _) in self.sites.items()], 1
+        )
 
-    def back(self, z: Tensor, image: Params, image_z: Tensor) -> Params:
+    def back(self, z: Array, image: Params, image_z: Array) -> Params:
         """Parameters at coordinates z (A, P); a site that leaves its support is the image's."""
         same, new = z == image_z, dict(image)
-        is_apart = not bool(same.any())
-        for name, (own, part) in self.sites.items():
-            value = own.back(z[:, part], image[name], None if is_apart else same[:, part])
+        is_apart = not same.any()
+        with np.errstate(all="ignore"):  # numbers may be too large
+            moved = {
+                name: own.back(z[:, part], _array(image[name]), None if is_apart else same[:, part])
+                for name, (own, part) in self.sites.items()
+            }
+        for name, (own, _) in self.sites.items():
+            kept = image[name]
+            value = torch.from_numpy(moved[name]).to(kept)
             outside = own.outside(value)  # by rounding, in the dtype of the image
             new[name] = (
                 value
                 if outside is None or not bool(outside.any())
-                else torch.where(restart_wise(outside, value), image[name], value)
+                else torch.where(restart_wise(outside, value), kept, value)
             )
         return new
 
@@ -361,24 +379,22 @@ class NaturalScale:
             np.maximum(np.minimum(z, np.maximum(image, high)), np.minimum(image, low))
         )
 
-    def weights(self, z: Tensor) -> Tensor:
+    def weights(self, z: Array) -> Array:
         """Weights of a step in each coordinate, (A, P)."""
-        weights = torch.ones_like(z)
+        weights = np.ones_like(z)
         for own, part in self.sites.values():
             weight = own.weight(z[:, part])
             if weight is not None:
                 weights[:, part] = weight
         return weights
 
-    def zeros(self, params: Params) -> Tensor:
+    def zeros(self, params: Params) -> Mask:
         """Mask of entries that are exactly zero, (A, entries)."""
         found = [
-            _flat(params[name] == 0)
+            _flat(_array(params[name]) == 0)
             for name, (own, _) in self.sites.items()
             if isinstance(own, _Plain)
         ]
-        return (
-            torch.cat(found, 1)
-            if found
-            else torch.zeros(len(next(iter(params.values()))), 0, dtype=torch.bool)
-        )
+        if not found:
+            return np.zeros((len(next(iter(params.values()))), 0), np.bool_)
+        return np.concatenate(found, 1)

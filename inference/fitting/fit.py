@@ -256,10 +256,6 @@ def fit(
         raise ValueError(f"method: an engine such as EM() was expected, got {method!r}")
     if not (on_iteration is None or callable(on_iteration)):
         raise ValueError(f"on_iteration: a function was expected, got {on_iteration!r}")
-    if on_iteration is not None and isinstance(label_error, str) and labels is not None:
-        raise ValueError(
-            "on_iteration: label_error='estimate' fits many times: give a number beside it"
-        )
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     error = check_error(label_error)
@@ -285,7 +281,7 @@ def fit(
                     " give a number"
                 )
             known = known_of(problem, labels, error, data=data)
-            problem = with_labels(problem, known, isinstance(label_error, str))
+            problem = with_labels(problem, known.tables)
         if labels is None or not known.tables:
             result = fit_problem(
                 problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
@@ -294,10 +290,13 @@ def fit(
 
             def fit_at(problem: Problem, before: Fit | None) -> Fit:
                 if before is None:
-                    return fit_problem(problem, method, init, num_restarts, progress)
+                    return fit_problem(
+                        problem, method, init, num_restarts, progress, on_iteration=on_iteration
+                    )
                 again = dataclasses.replace(problem, start_given=True)
+                own = method or before.method
                 with quiet(ConvergenceWarning):
-                    return fit_problem(again, method or before.method, before, 1)
+                    return fit_problem(again, own, before, 1, on_iteration=on_iteration)
 
             result, error = estimated_error(problem, known, fit_at, error)
         else:
@@ -495,6 +494,7 @@ def fit_problem(
                     settings = (search, method, engine_problem, init, splits, bar, path)
                     state = _searched(shared, *settings)
                 if isinstance(method, EM):
+                    state = _renamed(engine_problem, state, method, bar)
                     state = refined(problem, state, method, bar)
             result = assemble(problem, method, state, time.monotonic() - began, standard, is_plain)
             result = dataclasses.replace(result, stopped=bar.stopped)
@@ -625,6 +625,31 @@ def fit_from(
             else method.run(standard.problem, standard.inward(start), bar, None)
         )
     return assemble(problem, method, outcome, time.monotonic() - began, standard)
+
+
+def _renamed(problem: Problem, state: Outcome, method: EM, bar: Progress) -> Outcome:
+    """Outcome with EM run again from ends whose latents agree with labels better when renamed.
+
+    Names that agree at a start need not do so at its end, nor those of a start that was given, and
+    the labels themselves hold latents that are misnamed.
+    """
+    if not problem.labels or bar.stopped:
+        return state
+    renamed = agreeing(problem, named_by_labels(problem, state.params))
+    count = len(state.objective)
+    moved = torch.zeros(count, dtype=torch.bool)
+    for name, value in renamed.items():
+        moved |= (value != state.params[name]).reshape(count, -1).any(1).cpu()
+    if not moved.any():
+        return state
+    where = moved.nonzero()[:, 0]
+    start = {name: value[where] for name, value in renamed.items()}
+    again = method.run(dataclasses.replace(problem, start_given=True), start, bar, None)
+    best, found = (own.objective.nan_to_num(-math.inf).max() for own in (state, again))
+    if not found > best:
+        return state
+    counts = None if state.replicates is None else state.replicates[where]
+    return dataclasses.replace(again, num_tried=state.num_tried or count, replicates=counts)
 
 
 def _standard(problem: Problem, method: Method) -> Standard | None:

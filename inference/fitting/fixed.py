@@ -299,8 +299,9 @@ def check_fixing(problem: Problem, method: Method) -> None:
     if own_guide or batches or not isinstance(method, EM | NUTS | SVI | Laplace | SAEM):
         raise ValueError(
             f"{word}: EM(), SAEM(), NUTS(), Laplace() and SVI() with a guide of this library and"
-            f" all rows hold parameters, and {method!r} does not: a parameter that is known"
-            " altogether is a constant of a program of your own, for every engine"
+            f" all rows hold parameters, and {type(method).__name__}() does not: name one of those"
+            " that fit the model as method=, or make what is known altogether a constant of a"
+            " program of your own"
         )
     starts = isinstance(method, EM) and method.start is not None
     if starts and not closes(problem.structure, problem.fixed):

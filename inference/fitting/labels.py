@@ -12,7 +12,7 @@ with :math:`|\ell|` of V values allowed. A row without a label has the same fact
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from inference.base.diagnostics import as_array
 from inference.base.structure import (
-    Capability,
     LabelledLatent,
     Method,
     Problem,
@@ -88,7 +87,7 @@ def known_of(
     """
     targets = labelled_latents(problem.structure, problem)
     if problem.rows is not None:
-        targets = {site: _in_blocks(problem, latent) for site, latent in targets.items()}
+        targets = {site: _in_blocks(problem, site, latent) for site, latent in targets.items()}
     if not targets:
         raise ValueError(
             f"labels: a model with a discrete latent of each row was expected, and this"
@@ -122,8 +121,28 @@ def known_of(
             own_names[site] = texts
     if not any(bool(is_labelled(table).any()) for table in tables.values()):
         tables, allowed = {}, {}
-    check_labels(problem.structure, problem, tables)
+    for place, part in _parts(with_labels(problem, tables)):
+        try:
+            check_labels(problem.structure, part, part.labels or {})
+        except ValueError as wrong:
+            if problem.rows is None:
+                raise
+            where = f"in the block of rows {place.start} to {place.stop - 1}"
+            raise ValueError(f"{wrong} {where}") from wrong
     return Known(tables, allowed, own_names)
+
+
+def _parts(problem: Problem) -> Iterator[tuple[slice, Problem]]:
+    """Problems of the blocks with their labels, and their places among the rows."""
+    if problem.rows is None:
+        yield slice(0, len(first_tensor(problem.data))), problem
+        return
+    first = 0
+    for data in problem.rows:
+        place = slice(first, first + len(first_tensor(data)))
+        labels = problem.rows.labels_at(place, data)
+        yield place, dataclasses.replace(problem, data=data, labels=labels, rows=None, cache={})
+        first = place.stop
 
 
 def _by_step(structure: Structure, data: Any, labels: Any) -> Any:
@@ -153,39 +172,36 @@ def _check_ends(site: str, table: Tensor, latent: LabelledLatent) -> None:
         )
 
 
-def _in_blocks(problem: Problem, latent: LabelledLatent) -> LabelledLatent:
+def _in_blocks(problem: Problem, site: str, latent: LabelledLatent) -> LabelledLatent:
     """Labelled latent of all rows, where the problem's data are a sample.
 
     Raises:
-        ValueError: for sequences, rows of several processes, or steps of EM that read no labels.
+        ValueError: for rows of several processes.
     """
-    rows, structure = problem.rows, problem.structure
+    rows = problem.rows
     assert rows is not None  # as the caller has seen
     if rows.processes.size > 1:
         raise ValueError("labels: RowBlocks of one process were expected, got those of several")
-    if latent.is_ragged or not {Capability.LABELS, Capability.BLOCKS} <= structure.capabilities:
-        raise ValueError(
-            "labels: rows in memory were expected, got RowBlocks, of which mixtures and models of"
-            " attributes read labels: blocks.sample(20_000) is a table of some of them"
-        )
-    return dataclasses.replace(latent, shape=(rows.num_rows, *latent.shape[1:]))
+    if latent.inside is None:
+        return dataclasses.replace(latent, shape=(rows.num_rows, *latent.shape[1:]))
+    masks = []
+    for _, part in _parts(problem):
+        inside = labelled_latents(problem.structure, part)[site].inside
+        assert inside is not None
+        masks.append(inside)
+    width = max(mask.shape[1] for mask in masks)
+    inside = torch.cat(
+        [torch.nn.functional.pad(mask, (0, width - mask.shape[1])) for mask in masks]
+    )
+    return dataclasses.replace(latent, shape=tuple(inside.shape), inside=inside)
 
 
-def with_labels(problem: Problem, known: Known, is_estimated: bool) -> Problem:
-    """The problem with labels; of rows in blocks all of these, and those of the sample.
-
-    Raises:
-        ValueError: where the error of labels of rows in blocks is to be estimated.
-    """
-    if problem.rows is None or not known.tables:
-        return dataclasses.replace(problem, labels=known.tables or None)
-    if is_estimated:
-        raise ValueError(
-            "label_error: rows in memory were expected for 'estimate', got RowBlocks: give a number"
-        )
-    sampled = torch.as_tensor(problem.rows.sampled)
-    own = {site: table[sampled] for site, table in known.tables.items()}
-    rows = dataclasses.replace(problem.rows, labels=known.tables)
+def with_labels(problem: Problem, tables: Mapping[str, Tensor]) -> Problem:
+    """The problem with labels; of rows in blocks all of these, and those of the sample."""
+    if problem.rows is None or not tables:
+        return dataclasses.replace(problem, labels=dict(tables) or None)
+    rows = dataclasses.replace(problem.rows, labels=dict(tables))
+    own = rows.labels_at(torch.as_tensor(rows.sampled), problem.data)
     return dataclasses.replace(problem, labels=own, rows=rows)
 
 
@@ -514,23 +530,30 @@ def estimated_error(
             for site, own in known.allowed.items()
             if own is not None
         }
-        problem = dataclasses.replace(problem, labels=tables)
+        problem = with_labels(problem, tables)
         result = fit_at(problem, result)
         before, error = error, _share_wrong(problem, known, result.params)
-        if abs(error - before) < SETTLED * max(error, 0.01):
+        if result.stopped or abs(error - before) < SETTLED * max(error, 0.01):
             break
     return result, before
 
 
 def _share_wrong(problem: Problem, known: Known, params: Params) -> float:
-    wrong, total = 0.0, 0
-    posteriors = _labelled_posteriors(problem, params)
-    for site, allowed in known.allowed.items():
-        assert allowed is not None
-        told = ~allowed.all(-1)
-        chances = posteriors[site][told]
-        wrong += float((chances * ~allowed[told]).sum())
-        total += int(told.sum())
+    wrong, total = 0.0, 0.0
+    weights = problem.weights if problem.rows is None else problem.rows.weights
+    for place, part in _parts(problem):
+        posteriors = _labelled_posteriors(part, params)
+        for site, allowed in known.allowed.items():
+            assert allowed is not None
+            own = allowed[place]
+            if posteriors[site].dim() == own.dim() == 3:  # steps of the block's sequences
+                own = own[:, : posteriors[site].shape[1]]
+            told = ~own.all(-1)
+            often = torch.ones(len(own)) if weights is None else weights[place].cpu()
+            often = often.double().reshape(-1, *(1,) * (told.dim() - 1)).expand(told.shape)[told]
+            chances = posteriors[site].cpu().double()[told] * ~own[told]
+            wrong += float(chances.sum(-1) @ often)
+            total += float(often.sum())
     return min(max(wrong / max(total, 1), LEAST_ERROR), 1 - LEAST_ERROR)
 
 

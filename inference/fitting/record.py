@@ -292,7 +292,8 @@ class FitRecord:
     def graphs(self) -> dict[str, Tensor]:
         """Graph by the site of the loadings: whole numbers 0 and 1, (num_children, num_parents).
 
-        The graph that was given, or that was chosen in the fit (``choice``); under a penalty,
+        The graph that was given; of one that was chosen in the fit (``choice``) the edges whose
+        loading is at least a twentieth of the unit of the predictors; under a penalty,
         loadings of at least its threshold; else loadings that are not zero, which after a fit
         without a penalty are all. Empty for models without such edges.
         """

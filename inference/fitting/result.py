@@ -68,7 +68,12 @@ class Fit(FitRecord):
         return posterior.posterior_latents(self, data, out)
 
     def decode_latents(self, data: Any) -> dict[str, Tensor]:
-        """Most probable value of each latent site, jointly over a layer's entries, (N, K).
+        """Most probable values of the latents, (N, K) by site.
+
+        Of a user's program jointly over all its latents, and of chains: the path of Viterbi (1967,
+        doi:10.1109/TIT.1967.1054010), which means nothing behind the end of a sequence.
+        Of other families, and beside continuous latents that are integrated, each site by itself,
+        jointly over the entries of a layer.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, entry by entry.

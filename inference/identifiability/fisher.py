@@ -30,7 +30,7 @@ JACOBIAN_ZERO = 1e-8  # singular values, relative to the largest
 SCORE_ZERO = 1e-8
 SCORE_GAP = 1e4  # a gap between consecutive eigenvalues
 SILENT = 1e-12  # a column this small beside the largest carries no information
-FAINT = 1e-6  # eigenvalue of the scaled information, below which a direction is hardly determined
+FAINT = 1e-4  # eigenvalue of the scaled information, below which a direction is hardly determined
 SHOWN = 0.1  # entries of a direction worth naming, relative to its largest
 
 

@@ -114,6 +114,9 @@ def check_options(params: Mapping[str, Tensor], chain: ChainDescription) -> Opti
         params: by site name.
         chain: the model's description of itself, ``model.chain()``.
     """
+    if chain.durations is not None:
+        reason = "three steps, which the argument is about, do not show how long options are on"
+        return OptionIdentifiability(False, reason, float("nan"), None)
     params = with_high(chain, params)
     try:
         found = state_by_state(exact_moments(params, chain), chain.num_options)

@@ -51,6 +51,7 @@ import numpy as np
 
 from inference.identifiability.conditions import configurations, cover
 from inference.identifiability.verdicts import ALMOST, DETERMINES, join, plain_values, some
+from ppl_models.parts.repr import profile_name
 
 ItemKind = Literal["pure", "conjunctive", "disjunctive", "additive", "general"]
 KINDS: dict[str, ItemKind] = {
@@ -170,10 +171,10 @@ class QMatrixReport:
                 "The Q-matrix is not complete. No item distinguishes these profiles, whatever"
                 " the parameters:"
             )
-            groups = [
-                " = ".join(some([_profile(own, self.attribute_names) for own in group], MOST_NAMES))
-                for group in self.alike
+            names = [
+                [profile_name(self.attribute_names, own) for own in group] for group in self.alike
             ]
+            groups = [" = ".join(some(group, MOST_NAMES)) for group in names]
             lines += [f"  {group}" for group in some(groups, MOST_NAMES)]
         elif self.alike is not None:
             lines.append("The Q-matrix is complete: any two profiles differ in some item.")
@@ -348,7 +349,9 @@ def judge(
         first, second = [items[0] for items in pure], [items[1] for items in pure]
         rest = np.setdiff1d(np.arange(num_items), first + second)
         given = None if predictors is None else predictors[:, rest]
-        confounded = _confounded(graph[rest], [kinds[j] for j in rest], profiles, given)
+        confounded = _confounded(
+            graph[rest], [kinds[j] for j in rest], profiles, given, attribute_names
+        )
         if confounded is None:
             ground = (
                 "Two pure items for each attribute, and the rest distinguishes any two profiles"
@@ -499,6 +502,7 @@ def _confounded(
     kinds: Sequence[ItemKind],
     profiles: np.ndarray | None,
     predictors: np.ndarray | None,
+    attribute_names: Sequence[str],
 ) -> str | None:
     """None if any two profiles differ in some item; else the confounded ones, in words."""
     alone = graph[[kind == "pure" for kind in kinds]]
@@ -526,9 +530,9 @@ def _confounded(
     if differs.all():
         return None
     first, second = np.argwhere(~differs)[0]
-    codes = ["".join(map(str, profiles[c])) for c in (first, second)]
+    names = [f"'{profile_name(attribute_names, profiles[c])}'" for c in (first, second)]
     sure = "at the estimate" if predictors is not None else "for every value of the parameters"
-    return f"the other items do not distinguish the profiles {codes[0]} and {codes[1]} {sure}"
+    return f"the other items do not distinguish the profiles {names[0]} and {names[1]} {sure}"
 
 
 def _generic_blocks(
@@ -581,10 +585,6 @@ def _lacking(name: str, own: Sequence[int], item_names: tuple[str, ...]) -> str:
         f"{name} has {has}, and strict identification of these rules is known with two of each"
         " attribute."
     )
-
-
-def _profile(bits: Sequence[int], names: tuple[str, ...]) -> str:
-    return "{" + ", ".join(name for name, bit in zip(names, bits, strict=True) if bit) + "}"
 
 
 def _each(owner: str, argument: str, given: Any, kind: type, size: int) -> list[Any]:

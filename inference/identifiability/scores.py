@@ -20,6 +20,7 @@ from inference.programs.data import checked
 from inference.programs.labelled import Labelled
 from inference.programs.program import Program
 from ppl_models.data.tables import first_tensor
+from ppl_models.parts.repr import listed
 
 # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_PARAMETERS = 200
@@ -139,13 +140,15 @@ def derivatives(
 
 def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
     """Rows of the observed site drawn from the fit, (num_rows, J)."""
-    observed = observed_sites(fit, like)
+    drawn = simulate_rows(fit, num_rows, seed)
+    others = {*fit.params, *(fit.local or ()), *(fit.latents or ()), *(fit.shared_latents or ())}
+    observed = observed_sites(fit, like) or tuple(site for site in drawn if site not in others)
     if len(observed) != 1:
         raise ValueError(
-            "a program with one observed site was expected, got"
-            f" {observed or 'no description of it; pass the data as like'}"
+            f"data: the rows of the fit were expected, for {type(fit.model).__name__} draws"
+            f" {listed(map(repr, observed), 6) or 'none'}, and one site of rows tells what to draw"
         )
-    return simulate_rows(fit, num_rows, seed)[observed[0]]
+    return drawn[observed[0]]
 
 
 def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:

@@ -7,7 +7,7 @@ graphs and loadings in :mod:`inference.identifiability.check`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -422,8 +422,8 @@ class LayerReport:
             else:
                 why = "depends on the values of the parameters, which were not given"
             return [f"{name} {why}."]
-        first, second = ("".join(map(str, code)) for code in separation.pair)
-        pair = f"configurations {first} and {second} of the latents"
+        first, second = map(_on, separation.pair)
+        pair = f"configurations with latents {first} and {second} on"
         if decision.b_holds is False:
             return [f"{name} fails: {others} do not distinguish {pair}."]
         if decision.b_holds is None:
@@ -434,8 +434,8 @@ class LayerReport:
         least = "" if separation.is_exact else "at least "
         return [
             f"{name} holds: {others} distinguish any two configurations by"
-            f" {least}{separation.margin:.3g} in some predictor; nearest found: {first} and"
-            f" {second}, {separation.distance:.3g}."
+            f" {least}{separation.margin:.3g} in some predictor; nearest found: latents {first} and"
+            f" {second} on, {separation.distance:.3g}."
         ]
 
     def _condition_c(self) -> list[str]:
@@ -545,6 +545,11 @@ def some(texts: Sequence[str], most: int = MOST_NAMES) -> list[str]:
     if len(texts) <= most:
         return texts
     return [*texts[: most - 1], f"{len(texts) - most + 1} more"]
+
+
+def _on(code: Iterable[int]) -> str:
+    """Latents that are on in a configuration, by number, such as {0, 2}."""
+    return f"{{{', '.join(str(k) for k, bit in enumerate(code) if bit)}}}"
 
 
 def join(names: Sequence[str]) -> str:

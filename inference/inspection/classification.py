@@ -224,6 +224,7 @@ class ClassAccuracy:
         apart: how far apart the classes are taken to be, 1 as far as in the fit.
         note: why nothing was taken off; "" where it was.
         is_enough: whether that is because next to nothing is left to take off.
+        num: rows or steps that are classified.
     """
 
     accuracy: float
@@ -237,6 +238,16 @@ class ClassAccuracy:
     note: str
     is_enough: bool = False
     largest: float = math.nan
+    num: int = 0
+
+    @property
+    def error_of_rows(self) -> float:
+        """Standard error of the share that is right of the rows themselves.
+
+        That of ``accuracy`` and the binomial one of as many rows.
+        """
+        chance = self.accuracy * (1 - self.accuracy) / max(1, self.num)
+        return math.sqrt(self.error**2 + (chance if self.num else 0.0))
 
     @property
     def overstated(self) -> float:
@@ -291,10 +302,7 @@ def class_accuracy(
             size = chances.numel() * problem.data.shape[-1]
             if len(chances) >= ENOUGH_ROWS * params and gain >= ENOUGH_GAIN * params:
                 unit = "row" if chances.shape[0] == fit.num_rows else "step"
-                note = (
-                    f"{len(chances) // params:,} {unit}s for each parameter leave next to nothing"
-                    " to take off"
-                )
+                note = f"{len(chances) // params:,} {unit}s for each parameter determine them well"
                 return _accuracy(own, own, note=note, is_enough=True)
             if size > MOST_SIZES[0 if is_batch else 1]:
                 note = (
@@ -306,7 +314,7 @@ def class_accuracy(
     # rows that are put into classes less surely than simulated ones have nothing to take off
     guess, mean = mean[1], np.where(np.isnan(own), np.nan, np.fmin(mean, own))
     mean[1] = guess
-    return _accuracy(mean, own, error, apart)
+    return _accuracy(mean, own, error, apart, num=len(chances))
 
 
 def _accuracy(
@@ -316,11 +324,12 @@ def _accuracy(
     apart: float = 1.0,
     note: str = "",
     is_enough: bool = False,
+    num: int = 0,
 ) -> ClassAccuracy:
     accuracy, guess, entropy = (float(value) for value in judged[:3])
     right, said_r2 = float(said[0]), float(said[2])
     values = (accuracy, right, error, judged[3:], guess, entropy, said_r2, apart, note, is_enough)
-    return ClassAccuracy(*values, largest=float(said[1]))
+    return ClassAccuracy(*values, largest=float(said[1]), num=num)
 
 
 def _other_rows(fit: FitRecord, num_rows: int) -> str:
@@ -333,7 +342,7 @@ def _other_rows(fit: FitRecord, num_rows: int) -> str:
 def _refused(fit: FitRecord, data: Any) -> str:
     """Why no data sets are simulated; "" where they may be."""
     if drawn_together.dispatch(type(fit.structure)) is drawn_together.dispatch(object):
-        return f"no way is known to draw the classes of {fit.model_name} together"
+        return f"rows of {fit.model_name} with known classes cannot be simulated"
     num_rows = len(first_tensor(checked_as_fitted(fit, data)[0]))
     if fit.draws is not None:
         return "the fit has posterior draws"

@@ -17,7 +17,6 @@ method); M. Philipp, C. Strobl, J. de la Torre and A. Zeileis (2018), doi:10.310
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,7 @@ from inference.inspection.attributes import (
     refuse_penalty,
 )
 from inference.uncertainty import Information, observed_information
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import profile_name, shows_briefly, together
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import check_number
 
@@ -72,7 +71,7 @@ class ItemCurves:
     @property
     def table(self) -> pd.DataFrame:
         """One line an item and profile."""
-        labels = [_label(profile) for profile in self.profiles]
+        labels = [together(profile) for profile in self.profiles]
         items = [self.items[j] for j in self.item]
         index = pd.MultiIndex.from_arrays([items, labels], names=("item", "attributes"))
         return _table("expected", self.expected, self.standard_errors, self.low, self.high, index)
@@ -105,10 +104,7 @@ class ProfileShares:
     @property
     def table(self) -> pd.DataFrame:
         """One line a profile, the most common first."""
-        labels = [
-            _label([name for name, bit in zip(self.attributes, row, strict=True) if bit > 0])
-            for row in self.profiles
-        ]
+        labels = [profile_name(self.attributes, row) for row in self.profiles]
         index = pd.Index(labels, name="attributes")
         table = _table("share", self.shares, self.standard_errors, self.low, self.high, index)
         return table.sort_values("share", ascending=False)
@@ -239,7 +235,3 @@ def _limits(scale: str, value: float, error: float, level: float) -> tuple[float
         return value * float(np.exp(-width / value)), value * float(np.exp(width / value))
     step = width / (value * (1 - value)) if 0 < value < 1 else np.nan
     return float(expit(logit(value) - step)), float(expit(logit(value) + step))
-
-
-def _label(present: Sequence[str]) -> str:
-    return ", ".join(present) if present else "none"

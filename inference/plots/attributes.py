@@ -16,7 +16,7 @@ from inference.inspection.classification import classify_rows
 from inference.inspection.item_curves import ItemCurves, item_curves, profile_shares
 from inference.plots._common import axes_of, heat_map, panels_of, short_name
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.repr import counted
+from ppl_models.parts.repr import counted, profile_name
 
 if TYPE_CHECKING:
     from inference.fitting.result import Fit
@@ -84,10 +84,7 @@ def plot_profiles(
     chances = root.distribution(params).log_prob(profiles.to(like)).exp().detach()
     order = chances.argsort(descending=True)[:max_profiles].tolist()
     attributes = [str(name) for name in labels_of(fit, "attribute", size, names)]
-    texts = []
-    for c in order:
-        has = [name for name, bit in zip(attributes, profiles[c].tolist(), strict=True) if bit]
-        texts.append("none" if not has else "all" if len(has) == size else _wrapped(has))
+    texts = [_wrapped(profile_name(attributes, profiles[c].tolist())) for c in order]
     lines = sum(text.count("\n") + 1 for text in texts)
     ax = axes_of(ax, 7.0, 1.2 + 0.15 * (len(order) + lines))
     reach = None
@@ -106,10 +103,11 @@ def plot_profiles(
     return ax
 
 
-def _wrapped(names: Sequence[str]) -> str:
+def _wrapped(profile: str) -> str:
     """Names on one line or two, each cut short rather than one of them left out."""
-    most = max(6, 2 * WIDTH // len(names) - 2)
-    text = ", ".join(short_name(name, most) for name in names)
+    names = profile.split(" + ")
+    most = max(6, 2 * WIDTH // len(names) - 3)
+    text = " + ".join(short_name(name, most) for name in names)
     lines = textwrap.wrap(text, WIDTH, break_long_words=False)
     return "\n".join([*lines[:1], " ".join(lines[1:])]) if len(lines) > 1 else lines[0]
 

@@ -300,7 +300,7 @@ def plot_categories(fit: Fit, names: Names | None = None) -> Figure:
         axes.set_title(short_name(item, 36), fontsize=9, loc="left")
     for axes in panels[::MOST_COLUMNS]:
         axes.set_yticks(range(len(classes)), rows, fontsize=8)
-        axes.set_ylabel("class" if weights is None else "class (share of rows)", fontsize=8)
+        axes.set_ylabel("group" if weights is None else "group (share of rows)", fontsize=8)
     if len(categories) > len(items):
         title = f"the first {len(items)} of {len(categories)} categorical items"
         figure.suptitle(title, fontsize=9)

@@ -55,5 +55,5 @@ def plot_estimates(table: EstimateTable) -> Figure:
 def _free(table: EstimateTable, site: str) -> tuple[Estimate, ...]:
     """Return the entries of a site that are not held at zero; all where none is left."""
     entries, has_errors = table.of(site), bool(table.source)
-    free = tuple(e for e in entries if not (has_errors and e.value == 0 and np.isnan(e.low)))
+    free = tuple(e for e in entries if not (has_errors and e.is_held))
     return free or entries

@@ -9,6 +9,7 @@ simulated.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 
+LEAST_SPAN = 0.3  # of correlations in a picture, in which .01 is no difference
 SAME_SUM = 1e-3  # range of sums, in standard deviations of an item, that says that all are one
 
 
@@ -46,21 +48,21 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     differs = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
     if differs and not np.allclose(objective, log_likelihood):
         ax.plot(steps, log_likelihood, "--", color=NEGATIVE, linewidth=1.4, label="log-likelihood")
-    if fit.trace.name == fit.objective_name:
-        ends = np.asarray(fit.restarts.objective, dtype=np.float64)
-        lengths = np.asarray(fit.restarts.num_iterations)
-        label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
-        if "held-out" in fit.objective_name:
-            label, ends = "weights kept", np.array([fit.objective])
-            lengths = steps[[np.nanargmin(np.abs(objective - fit.objective))]]
-        style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
+    ends = np.asarray(fit.restarts.objective, dtype=np.float64)
+    lengths = np.asarray(fit.restarts.num_iterations)
+    label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
+    style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
+    if "held-out" in fit.objective_name and np.isfinite(objective).any():
+        label, ends = "weights kept", np.array([fit.objective])
+        lengths = steps[[np.nanargmin(np.abs(objective - fit.objective))]]
+    if fit.trace.name == fit.objective_name:  # else on another scale
         ax.scatter(lengths, ends, 28, zorder=3, label=label, **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     state = "converged" if fit.converged else "not converged"
     title = f"Convergence: {state} after {fit.num_iterations} iterations"
-    ax.set(xlabel="iteration", ylabel=fit.trace.name, title=title)
+    ax.set(xlabel="iteration", ylabel=textwrap.fill(fit.trace.name, 42), title=title)
     return ax
 
 
@@ -157,9 +159,13 @@ def plot_check(
         pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=4.5, alpha=0.5
     )
     right.set(xlabel="observed", ylabel="simulated", title="Correlation of each pair of items")
-    for ax, values in ((left, (observed, centre)), (right, (pairs, simulated_pairs))):
+    for ax, values, least in (
+        (left, (observed, centre), 0.0),
+        (right, (pairs, simulated_pairs), LEAST_SPAN),
+    ):
         joint = np.concatenate(values)
-        ends = [np.nanmin(joint), np.nanmax(joint)] if joint.size else [0.0, 1.0]
+        ends = np.array([np.nanmin(joint), np.nanmax(joint)] if joint.size else [0.0, 1.0])
+        ends += max(0.0, least - np.ptp(ends)) * np.array([-0.5, 0.5])
         ax.plot(ends, ends, color=OBSERVED, linewidth=0.8, zorder=0)
         ax.grid(alpha=0.3)
     if axes is not None:

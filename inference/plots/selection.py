@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from inference.calibration import Calibration
     from inference.comparison import Comparison
     from inference.selection.dimension import Selection
+    from inference.selection.lower_limit import LowerLimit
 
 
 def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
@@ -50,6 +51,28 @@ def plot_selection(selection: Selection, ax: Axes | None = None) -> Axes:
     name = score.upper() if is_short else score.replace("_", " ")
     ax.set(xlabel="size", ylabel=name + ends[selection.larger])
     ax.legend()
+    return ax
+
+
+def plot_lower_limit(limit: LowerLimit, ax: Axes | None = None) -> Axes:
+    """Evidence for one component more, beside that in tables drawn without it.
+
+    Args:
+        limit: what :func:`inference.selection.at_least` returned.
+        ax: where to draw; a new figure if None.
+    """
+    ax = axes_of(ax, 6.0, 3.6)
+    numbers = [test.at_most for test in limit.tests]
+    for test in limit.tests:
+        label = "tables drawn from the fit" if test is limit.tests[0] else None
+        ax.plot([test.at_most] * len(test.null), test.null, "_", color="0.5", ms=14, label=label)
+    ax.plot(numbers, [test.statistic for test in limit.tests], "o", color="tab:red", label="data")
+    ax.axvline(limit.number - 0.5, color="tab:orange", linestyle="--", label="limit")
+    ax.set_xticks(numbers)
+    ax.set_xlim(min(numbers) - 0.7, max(numbers) + 0.7)
+    unit = "gain in deviance" if limit.evidence == "likelihood" else "fall in log discrepancy"
+    ax.set(xlabel=f"at most so many {limit.noun}s", ylabel=f"evidence for one more ({unit})")
+    ax.legend(fontsize=8)
     return ax
 
 

@@ -146,11 +146,41 @@ class ChainFactors:
     def draw(self) -> dict[str, Tensor]:
         """Draw the latents jointly: forward filtering, backward sampling; support indices."""
         moves = self.terms["moves"][0]
-        path = [torch.distributions.Categorical(logits=self._filtered[-1]).sample()]
-        for alpha in reversed(self._filtered[:-1]):
-            path.append(
-                torch.distributions.Categorical(logits=alpha + moves[:, path[-1]].mT).sample()
-            )
+        return self._path(
+            self._filtered,
+            [moves] * len(self._filtered),
+            lambda logits: torch.distributions.Categorical(logits=logits).sample(),
+        )
+
+    def likeliest(self) -> dict[str, Tensor]:
+        """Most probable path of the latents, by Viterbi's recursion; support indices.
+
+        Latents that a mask hides, such as those behind the end of a sequence, count for nothing.
+        """
+        moves, seen = self.terms["moves"][0], self.chain.seen
+        by_step = [
+            moves
+            if bool(s.all())
+            else torch.where(s[:, None, None], moves, torch.zeros_like(moves))
+            for s in seen.mT
+        ]
+        return self._path(
+            self._forward(by_step, lambda moved: moved.amax(-2)),
+            by_step,
+            lambda logits: logits.argmax(-1),
+        )
+
+    def _path(
+        self,
+        forward: Sequence[Tensor],
+        moves: Sequence[Tensor],
+        chosen: Callable[[Tensor], Tensor],
+    ) -> dict[str, Tensor]:
+        """Latents of a path from its end backwards, each chosen by log-weights (N, K)."""
+        path, rows = [chosen(forward[-1])], torch.arange(len(forward[-1]))
+        for t in range(len(forward) - 1, 0, -1):
+            to = moves[t].expand(len(rows), -1, -1)[rows, :, path[-1]]  # (N, K)
+            path.append(chosen(forward[t - 1] + to))
         out: dict[str, Tensor] = {}
         for states, names in zip(reversed(path), self.chain.latents, strict=True):
             out |= dict(zip(names, torch.unravel_index(states, self.chain.sizes), strict=True))
@@ -161,10 +191,15 @@ class ChainFactors:
     @cached_property
     def _filtered(self) -> list[Tensor]:
         """Forward log-probabilities log p(z_t, x_1, ..., x_t) of one restart, each (N, K)."""
-        first, moves, densities = (self.terms[name][0] for name in ("first", "moves", "densities"))
+        moves = [self.terms["moves"][0]] * self.terms["densities"].shape[2]
+        return self._forward(moves, lambda moved: moved.logsumexp(-2))
+
+    def _forward(self, moves: Sequence[Tensor], over: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Sums or maxima of log p(z_1, ..., z_t, x_1, ..., x_t) over paths to z_t, each (N, K)."""
+        first, densities = self.terms["first"][0], self.terms["densities"][0]
         out = [first + densities[:, 0]]
         for t in range(1, densities.shape[1]):
-            out.append((out[-1].unsqueeze(-1) + moves).logsumexp(-2) + densities[:, t])
+            out.append(over(out[-1].unsqueeze(-1) + moves[t]) + densities[:, t])
         return out
 
     def _log_sequences(self) -> Tensor:
@@ -249,6 +284,21 @@ class Chain:
         return ChainFactors(
             self, {name: term.unsqueeze(0) for name, term in terms.items()}, log_prior, False
         )
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """Mask of the steps whose latents count, (N, T); those under a mask do not."""
+        parts = []
+        for program, step, rows in (
+            (self.first, 0, self.num_rows),
+            (self.pairs, 1, self.num_rows * (self.num_steps - 1)),
+        ):
+            latents = [site.name for site in _local(program) if site.kind == "latent"]
+            node = program.first_trace.nodes[latents[step * len(self.sizes)]]
+            mask = True if node["mask"] is None else node["mask"]
+            mask = _arranged(torch.as_tensor(mask), node, [self.row_dim], program.max_plate_nesting)
+            parts.append(mask.expand(rows).reshape(self.num_rows, -1))
+        return torch.cat(parts, 1)
 
     def log_prior(self, params: Params, is_batch: bool) -> Tensor:
         """Log-prior of the parameters, (R,) or ()."""

@@ -24,6 +24,7 @@ NEAR = 5e-4  # of an interval's length: this near its end is on it
 RATIO = 1.001  # a positive number within this factor of its limit is on it
 SMALL = 2e-6  # a probability this near 0 or 1 is on the bound
 UNSEEN, SEEN = 0.01, 0.5  # changes of a log-posterior that leave it where it is, and do not
+UNSURE = 0.5  # standard error of a logarithm, at half of the number itself
 MOST_ROWS = 1e12  # that a variance is worth at most, as one is that is held
 LEAST_FREEDOM = 0.01  # degrees of freedom: limits are as good as infinite there
 MATRICES: dict[str, Callable[[int], Transform]] = {
@@ -416,6 +417,16 @@ class Coordinates:
                     if abs(change(-3)) < UNSEEN and any(change(k) < -SEEN for k in range(1, 10)):
                         at_zero.append(name)
         return at_zero
+
+    def near_zero(self, covariance: Tensor) -> list[str]:
+        """Positive entries whose logarithm is so unsure that they may be nearly zero as well."""
+        error = covariance.diagonal().clamp(min=0).sqrt()
+        logs = [part.scale == "log" for part in self.parts for _ in part.names]
+        return [
+            name
+            for name, is_log, wide in zip(self.names, logs, error > UNSURE, strict=True)
+            if is_log and bool(wide)
+        ]
 
     def without(self, names: Sequence[str]) -> Coordinates:
         """Coordinates with some entries held besides."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from inference.programs.sites import Site
 from inference.programs.tree_width import (
+    MaxRing,
     OrderedRing,
     SumPlan,
     Terms,
@@ -176,6 +177,7 @@ class Factors:
     restarts: str | None  # symbol of the plate over restarts
     run: LocalTerms  # symbols and distributions
     unrolled: Unrolled | None = None  # plates whose latents are summed over jointly
+    is_max: bool = False  # sums over latents are maxima
 
     @property
     def trace(self) -> Any:
@@ -246,6 +248,7 @@ class Factors:
         if not tree:
             tree = OrderedDict({self.target: [packed.pack(torch.zeros(()), {})]})
         kind = LogRing if self.unrolled is None else OrderedRing
+        kind = MaxRing if self.is_max else kind
         ring = kind(cache={}, dim_to_size=self.sizes)  # type: ignore[no-untyped-call]
         return cast(
             Tensor, contract_to_tensor(tree, self.sum_dims, self.target, target_dims, ring=ring)
@@ -350,6 +353,21 @@ class Factors:
             out[name] = scoped.unpack(with_dims(grad, dims_of(leaf)), last=self.enumerated[name])
         return out
 
+    def likeliest(self) -> dict[str, Tensor]:
+        r"""Most probable latents, jointly; support indices.
+
+        With maxima in the place of sums, :math:`\max_{z'} p(z, z', x)` of one latent z is highest
+        at its value in a joint maximum; the others follow given it, one by one. Latents that a
+        mask hides, such as those behind the end of a sequence, count for nothing.
+        """
+        terms = {
+            name: scale_and_mask(term, mask=self.trace.nodes[name]["mask"])
+            if name in self.enumerated
+            else term
+            for name, term in self.terms.items()
+        }
+        return replace(self, terms=terms, is_max=True).draw()
+
     def draw(self) -> dict[str, Tensor]:
         """Draw the latents jointly, site by site given those before; support indices."""
         tree = OrderedDict((t, list(terms)) for t, terms in self.packed_terms().items())
@@ -381,7 +399,11 @@ class Factors:
     def _drawn(self, tree: Terms, symbol: str) -> Tensor:
         """Draw one latent, which the factors are given from then on; support indices."""
         logits = self._log_weights(tree, symbol)  # (plates..., C)
-        index: Tensor = torch.distributions.Categorical(logits=logits).sample()
+        index: Tensor = (
+            logits.argmax(-1)
+            if self.is_max
+            else torch.distributions.Categorical(logits=logits).sample()
+        )
         chosen = self._packed_index(index)
         for terms in tree.values():
             for i, term in enumerate(terms):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +26,8 @@ from ppl_models.data.tables import first_tensor
 
 Shapes = dict[str, torch.Size]
 Sums = Callable[
-    [Callable[[Any], dict[str, Tensor]]], dict[str, Tensor]
-]  # of what a function makes of some rows, over all rows
+    [Callable[[Program], dict[str, Tensor]]], dict[str, Tensor]
+]  # of what a function makes of the program of some rows, over all rows
 
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
 MOST_DENSE = 64  # of one restart whose second derivatives are all taken at once
@@ -348,9 +347,9 @@ class SummedExpectation(Expectation):
     def log_likelihood(self, params: Params) -> Tensor:
         """Log-likelihood of all rows, at parameters (R, ...), (R,)."""
 
-        def of_rows(data: Any) -> dict[str, Tensor]:
+        def of_rows(program: Program) -> dict[str, Tensor]:
             with torch.no_grad():
-                return {"value": self.program.with_data(data).log_marginal(params)}
+                return {"value": program.log_marginal(params)}
 
         return self.summed(of_rows)["value"]
 
@@ -369,14 +368,13 @@ class SummedExpectation(Expectation):
         ) -> tuple[Tensor, ...]:
             at = self.agreed(at)
 
-            def of_rows(data: Any) -> dict[str, Tensor]:
-                program = self.program.with_data(data)
+            def of_rows(program: Program) -> dict[str, Tensor]:
                 weights = program.factor_posteriors(params).weights
                 part = replace(
                     objective,
                     program=program,
                     factors=_shapes(weights),
-                    prior_share=len(first_tensor(data)) / self.num_rows,
+                    prior_share=len(first_tensor(program.args[0])) / self.num_rows,
                 )
                 values = ask(part, part.point(at, _vector(weights)))
                 return {str(number): value for number, value in enumerate(values)}

@@ -712,7 +712,18 @@ class Program:
         return out
 
     def latent_modes(self, params: Params) -> dict[str, Tensor]:
-        r"""Most probable value of every latent site, jointly over a vector, (N, \*event)."""
+        r"""Most probable values of the latents, (N, \*event).
+
+        Of a user's program jointly over all of them, the path of a chain; of others, and where
+        continuous latents are integrated, site by site, jointly over a vector.
+        """
+        if not self.is_own and not self.integrated:
+            with torch.no_grad():
+                factors = self._factors(params)
+                return {
+                    name: factors.values(name)[index].reshape(self.site(name).shape)
+                    for name, index in factors.likeliest().items()
+                }
         marginals = self.latent_marginals(params)
         return {
             name: values[marginals[name].argmax(-1)]

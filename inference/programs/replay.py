@@ -8,7 +8,8 @@ used as long as the answers are the same.
 
 The list is shortened before it is used: what nobody reads goes, a view of a view is one view of the
 first tensor, what is computed twice is computed once, also where all rows have the same value, and
-tensors are given back after their last use.
+tensors are given back after their last use. While it is recorded all tensors are held; where these
+are large, the function is used as it is, for then its tensor operations are nearly all of its cost.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 TOLERANCE = 1e-9
 MOST_COURSES = 3  # of a function that goes different ways at different points, that are recorded
+MOST_HELD = 2**30  # bytes of all tensors of a recording; of longer ones calls are the lesser part
 LEAST_REPEATED, FEWER = 2**8, 4  # entries, and of them in a tensor that is repeated to so many
 aten = torch.ops.aten
 ALONG_DIMS = (aten.sum.dim_IntList, aten.max.dim, aten.amax.default)
@@ -76,6 +78,10 @@ class _ControlFlow(BaseException):
 
     Outside Exception, so that no handler takes it for an error of the program.
     """
+
+
+class _TooLarge(BaseException):
+    """Error: tensors of a recording, which holds all of them, take too much memory."""
 
 
 class _Elsewhere(Exception):
@@ -156,6 +162,7 @@ class _Recorder(TorchDispatchMode):
         self.owner = {"v0": "v0"}
         self.loose: set[str] = set()  # names whose size depends on values
         self.lines: list[_Line] = []
+        self.held = 0  # bytes
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -222,6 +229,10 @@ class _Recorder(TorchDispatchMode):
             word = f"v{len(self.words)}"
             self.words[id(value)], self.values[word] = word, value
             self.owner[word] = self.memory.setdefault(value.untyped_storage()._cdata, word)
+            if self.owner[word] == word:
+                self.held += value.untyped_storage().nbytes()
+                if self.held > MOST_HELD:
+                    raise _TooLarge
         return self.words[id(value)]
 
     def _as_views(self, line: _Line) -> Iterator[_Line]:
@@ -495,7 +506,7 @@ def _course(function: Function, point: Tensor) -> Function | None:
     try:
         with recorder:
             outputs = function(point)
-    except _ControlFlow:
+    except (_ControlFlow, _TooLarge):
         return None
     if any(id(value) not in recorder.words for value in outputs):
         return None

@@ -335,24 +335,18 @@ class KnownDensity:
         fn: the distribution.
         constant: the log-density of a uniform one; of a Dirichlet one :math:`\log\Gamma(\sum_k
             \alpha_k) - \sum_k \log\Gamma(\alpha_k)`, over all its vectors.
-        low, high: ends of the interval, None of probabilities.
+        ends: of the interval, one for all entries; None of probabilities.
         excess: :math:`\alpha - 1`, None where it is 0.
     """
 
     fn: Any
     constant: Tensor
-    low: Tensor | None = None
-    high: Tensor | None = None
+    ends: tuple[float, float] | None = None
     excess: Tensor | None = None
 
     def __call__(self, value: Tensor) -> Tensor:
         """Terms of values (..., batch and event), or their sum, (...)."""
-        is_inside = (
-            self.low is None
-            or self.high is None
-            or bool(((value >= self.low) & (value < self.high)).all())
-        )
-        if value.requires_grad or not is_inside:
+        if value.requires_grad or not self._holds(value):
             terms: Tensor = self.fn.log_prob(value)
             return terms
         lead = value.shape[: value.dim() - len(self.fn.batch_shape) - len(self.fn.event_shape)]
@@ -362,6 +356,19 @@ class KnownDensity:
         total: Tensor = slopes.reshape(*lead, -1).sum(-1) + self.constant
         return total
 
+    def _holds(self, value: Tensor) -> bool:
+        if self.ends is None:
+            return True
+        if not value.numel():
+            return True
+        least, most = value.aminmax()
+        return self.ends[0] <= float(least) and float(most) < self.ends[1]
+
+
+def _is_one(value: Tensor) -> bool:
+    """Tell whether all entries are the same."""
+    return bool((value == value.flatten()[0]).all())
+
 
 def density_of(fn: Any) -> Callable[[Tensor], Tensor]:
     """Log-density of a distribution; of one of known form without its constants at each call."""
@@ -369,9 +376,10 @@ def density_of(fn: Any) -> Callable[[Tensor], Tensor]:
     while isinstance(base, Independent):
         base = base.base_dist
     shape = fn.batch_shape + fn.event_shape
-    if isinstance(base, Uniform):
+    if isinstance(base, Uniform) and _is_one(base.low) and _is_one(base.high):
+        ends = float(base.low.flatten()[0]), float(base.high.flatten()[0])
         middle = ((base.low + base.high) / 2).expand(shape)
-        return KnownDensity(fn, fn.log_prob(middle).sum(), base.low, base.high)
+        return KnownDensity(fn, fn.log_prob(middle).sum(), ends)
     if isinstance(base, Dirichlet | DirichletTables):
         excess = base.concentration - 1
         inside = fn.sample().reshape(shape).clamp(min=1e-3)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from pyro.ops.rings import LogRing
+from pyro.ops.rings import LogRing, MapRing
 from torch import Tensor
 
 MOST_ENTRIES, MOST_WORK = 2**24, 2**28  # of a table of many latents, and times the factors
@@ -184,6 +184,12 @@ class OrderedRing(LogRing):
         if len(terms) > 1:
             terms = [super().sumproduct(terms, set())]  # type: ignore[no-untyped-call]
         return terms[0]
+
+
+class MaxRing(OrderedRing):
+    """Maxima of log-densities over latents, taken one by one in a greedy order."""
+
+    _backend = MapRing._backend
 
 
 def elimination_order(

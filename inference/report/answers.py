@@ -91,6 +91,7 @@ def write_choice_report(record: Any, path: str | Path) -> Path:
             :func:`~inference.selection.item_scores`,
             :func:`~inference.selection.differential_items`,
             :func:`~inference.selection.likelihood_ratio_test`,
+            :func:`~inference.selection.at_least`,
             :func:`inference.relations.regress_classes`,
             :func:`~inference.relations.compare_outcomes`, :func:`inference.compare`,
             :func:`inference.causal.discover_attributes` or

@@ -48,11 +48,9 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
         if not causal.open_arrows[i, j] and not causal.open_edges[i, j]
     ]
     joined = f"{edges} pair{' of attributes is' if edges == 1 else 's of attributes are'} joined"
-    doubt = (
-        f", {doubtful} of them with some doubt"
-        if doubtful
-        else (", and that is not in doubt" if edges == 1 else ", none of them in doubt")
-    )
+    doubt = f", {doubtful} of them with some doubt" if doubtful else ", none of them in doubt"
+    if edges == 1:
+        doubt = ", with some doubt" if doubtful else ", and that is not in doubt"
     words = [f"{joined} directly{doubt}{f'; {missing} more may be' if missing else ''}."]
     if causal.probabilities is not None:
         rivals = say("causal.rivals") if causal.probability < RARE else ""
@@ -188,6 +186,9 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
     if not kept:
         return
     lines = []
+    has_arrows = found is not None and any(
+        max(found.arrow[i, k], found.arrow[k, i]) >= 0.005 for i, k in kept
+    )
     for i, k in kept:
         edge = own.get((i, k))
         if edge is not None and matrix[k, i] and not matrix[i, k]:
@@ -206,9 +207,11 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
             elif mark != "→":
                 remark = "either direction fits alike"
         if found is not None:
-            shown += map(number, (found.adjacent[i, k], found.arrow[i, k], found.arrow[k, i]))
+            arrows = (found.arrow[i, k], found.arrow[k, i]) if has_arrows else ()
+            shown += map(number, (found.adjacent[i, k], *arrows))
         lines.append([*shown, remark])
-    chances = () if found is None else ("P(joined)", "P(first → second)", "P(second → first)")
+    arrows = ("P(firmly first → second)", "P(firmly second → first)") if has_arrows else ()
+    chances = () if found is None else ("P(joined)", *arrows)
     head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
 

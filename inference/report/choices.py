@@ -19,6 +19,7 @@ from inference.selection.attribute_groups import DifferentialItems, GroupCompari
 from inference.selection.dimension import Selection
 from inference.selection.layers import LayerSizes
 from inference.selection.likelihood_ratio import RatioTest
+from inference.selection.lower_limit import MISFIT_LEVEL, LowerLimit
 from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
 from inference.selection.splitting import SplitInference
@@ -359,6 +360,33 @@ def _(record: RatioTest) -> Answer:
     return Answer(
         "Is the larger size needed?", verdict, tables={"Numbers": (record.table, "ratio")}
     )
+
+
+@answer_of.register
+def _(record: LowerLimit) -> Answer:
+    noun, last = record.noun, record.tests[-1]
+    tests = " ".join(record.test_sentences)
+    if record.is_at_end:
+        sure = finding("limit.sure.end", number=record.number)
+    elif record.power_sentence:
+        sure = finding("limit.sure.power", power=record.power_sentence)
+    else:
+        sure = finding("limit.sure.unknown")
+    fits = "bad" if last.p_misfit <= MISFIT_LEVEL else "good"
+    verdict = verdict_of(
+        [
+            finding("limit.asked.all", noun=noun, error=f"{1 - record.level:.0%}"),
+            finding("limit.found.all", text=tests),
+            sure,
+            finding(f"limit.misfit.{fits}", noun=noun, p=f"{last.p_misfit:.2g}"),
+            finding("limit.unseen.all", noun=noun),
+        ],
+        nothing=say("limit.next", noun=noun),
+        answer=record.headline,
+        about="number",
+    )
+    title = f"How many {noun}s? At least {record.number}"
+    return Answer(title, verdict, record.plot, {"Tests": (record.table, "limit")})
 
 
 def _on_classes(record: ClassRegression | ClassOutcomes) -> Sequence[Finding | None]:

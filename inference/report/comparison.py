@@ -15,7 +15,6 @@ from inference.report.parts import (
     Finding,
     Heading,
     Note,
-    Paragraph,
     Part,
     Section,
     Table,
@@ -32,9 +31,7 @@ def _(comparison: Comparison) -> Answer:
     more = [
         Section("picture", "Side by side", [drawn]),
         Section("table", "Numbers", _tables(comparison)),
-        Section(
-            "care", "What is not comparable", notes or [Paragraph(say("comparison.comparable"))]
-        ),
+        Section("care", "What is not comparable", notes),
     ]
     title = f"{len(comparison.names)} fits compared"
     return Answer(title, comparison_verdict(comparison), more=more)
@@ -127,7 +124,8 @@ def _on_misfit(comparison: Comparison) -> Finding | None:
         return None
     step = say("comparison.misfit_step") if comparison.names[0] in off else ""
     words = say("comparison.misfit", names=listed(off))
-    return finding("comparison.noise.all", words=words, step=step)
+    mark = "care" if comparison.names[0] in off else ""
+    return finding("comparison.noise.all", mark=mark, words=words, step=step)
 
 
 def _tables(comparison: Comparison) -> Iterator[Part]:

@@ -82,6 +82,8 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
     if share <= result.min_share:
         key = "no_step_finished" if choice.finished else "no_step_open"
         no_step = say("components.no_step", share=result.min_share)
+        if choice.rival is not None:
+            return say("components.no_step_weak", no_step=no_step, k=k, rival=choice.rival)
         return say(f"components.{key}", no_step=no_step, k=k, left=left)
     words, largest = say("components.last_step", k=k, share=share, left=left), max(result.raw)
     is_open = not choice.finished and k != largest
@@ -204,12 +206,20 @@ def _sureness(result: AcdcResult, chosen: int, choices: pd.DataFrame) -> Finding
     doubts = [
         ("largest", chosen == largest),
         ("acdc", chosen != choice.num_components),
-        ("step", chosen == choice.num_components and not choice.finished),
+        (
+            "step" if choice.rival is None else "weak",
+            chosen == choice.num_components and not choice.finished,
+        ),
         ("share", len(set(result.sensitivity().values())) > 1),
         ("rivals", bool(rivals)),
     ]
     words = " ".join(
-        say(f"components.doubt_{key}", k=choice.num_components, rivals=rivals)
+        say(
+            f"components.doubt_{key}",
+            k=choice.num_components,
+            rivals=rivals,
+            rival=choice.rival,
+        )
         for key, holds in doubts
         if holds
     )

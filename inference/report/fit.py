@@ -11,10 +11,12 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from inference.base.plugins import load_kind
 from inference.base.progress import NoProgress, RichProgress
@@ -29,6 +31,7 @@ from inference.fitting.repr import (
     rows_in_words,
 )
 from inference.fitting.result import Fit
+from inference.identifiability.fisher import InformationReport
 from inference.inspection.signatures import match_signatures
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
@@ -45,6 +48,7 @@ from inference.report.parts import (
     Section,
     Table,
     Verbatim,
+    Verdict,
     Warned,
 )
 from inference.report.sections import (
@@ -62,6 +66,7 @@ from inference.report.sections import (
 )
 from inference.report.verdicts import distance_in_words, verdict, why_undecided
 from inference.report.words import finding, say, verdict_of
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import counted, listed, shown_settings
 
 
@@ -140,7 +145,7 @@ def _answer(subject: Subject) -> Answer:
         Section("fitted", "What was fitted", [*_what(subject), *fitted(structure, subject)]),
         Section("numbers", "Numbers", _numbers(subject)),
         *middle(structure, subject),
-        Section("latents", "Latents", latents(subject)),
+        Section("latents", "Latents", latents(structure, subject)),
         Section("predictive", "Posterior predictive check", predictive(structure, subject)),
         Section("convergence", "Convergence", _convergence(fit)),
         Section(
@@ -167,7 +172,21 @@ def _answer(subject: Subject) -> Answer:
     if fit.warnings and found.mark == "good":
         findings.append(finding("fit.warned.all", num=counted(len(fit.warnings), "warning")))
     answer = verdict_of(findings, *found.steps, answer=found.answer, about=found.about)
+    sections = [_beside(answer, section) for section in sections]
     return Answer(f"{_title(fit)}: fit report", answer, more=sections)
+
+
+def _beside(verdict: Verdict, section: Section) -> Section:
+    """The section without sentences that an answer of the verdict has word for word."""
+    said = " ".join(own.answer for own in verdict.findings)
+    parts: list[Part] = []
+    for part in section.parts:
+        if isinstance(part, Warned):
+            texts = [text for text in part.texts if text not in said]
+            parts += [Warned(texts)] if texts else []
+        elif not isinstance(part, Paragraph) or part.text not in said:
+            parts.append(part)
+    return replace(section, parts=parts)
 
 
 def _summary(fit: Fit) -> str:
@@ -191,6 +210,11 @@ def _what(subject: Subject) -> Iterator[Part]:
     taken = columns_in_words(fit)
     columns = f" Columns are taken as follows: {taken}." if taken else ""
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
+    if subject.data is not None and checks_data(fit.model) and not has_sequences(fit):
+        table = checked(fit.model, subject.data)[0]
+        missing = int(table.isnan().sum()) if isinstance(table, Tensor) else 0
+        if missing:
+            yield Paragraph(say("fit.gaps_note", missing=missing, size=table.numel()))
     if fit.labels:
         yield Paragraph(say("fit.labels_note", labels=labels_in_words(fit)))
     if fit.fixed:
@@ -353,8 +377,6 @@ def _given(fit: Fit) -> str:
 def _warnings(subject: Subject) -> list[Part]:
     fit = subject.fit
     texts = warned(fit.structure, subject)
-    if not fit.converged and not any("converge" in text for text in texts):
-        texts.append("The fit did not converge.")
     return [Warned(texts)] if texts else []
 
 
@@ -366,8 +388,9 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     if "held-out" in fit.objective_name:
         yield Note(say("fit.kept_note"))
         return
-    words = "The curve of a converged fit is flat at its end."
-    yield Note(words + (say("fit.starts_note") if several else ""))
+    words = "" if fit.draws is not None else "The curve of a converged fit is flat at its end."
+    words += say("fit.starts_note") if several else ""
+    yield from [Note(words.strip())] if words else []
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
@@ -377,7 +400,8 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         return
     if found is not None:
         yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
-    if local is not None:
+    is_told = isinstance(found, InformationReport) and local is not None and local.is_whole
+    if local is not None and not is_told:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))
         size = subject.fit.num_parameters
         if local.num_judged > size:

@@ -90,7 +90,7 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         "rows": rows_in_words(answer.fit),
         "range": last if len(sizes) == 1 else f"{sizes[0]} to {last}",
         "of": ", and of which distribution",
-        "from": f" of {listed(distributions)} distribution",
+        "from": f" ({listed(distributions)})",
     }
     if isinstance(answer, HowManyOptions):
         values |= {"of": "", "from": ""}
@@ -225,4 +225,5 @@ def _groups(answer: HowManyGroups) -> list[Part]:
         separated=counted(groups.num_separated, "group"),
         clear=groups.num_clear,
     )
-    return [Paragraph(words), Bullets(lines)]
+    is_plain = all(len(group) == 1 for group in groups.separated)
+    return [Paragraph(words), *([] if is_plain else [Bullets(lines)])]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
+from inference.base.structure import Structure
 from inference.fitting.columns import dims_of, labels_of
 from inference.fitting.draws import latents_of_draws
 from inference.fitting.repr import rows_in_words
@@ -17,10 +19,11 @@ from inference.programs.posterior_predictive import present, stems
 from inference.report.page import number
 from inference.report.parts import Note, Paragraph, Part, Table
 from inference.report.sections import NEEDS_DATA, Subject, cut
-from inference.report.words import say
+from inference.report.words import percent, say
 
 MOST_LINES = 60  # of a table
 FEW_VALUES, LEAST_SHOWN = 10, 0.001  # values of a latent, and chances of those of more, shown
+NEAR_GUESS = 0.02  # shares of the largest class that are told apart differ by more
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
 
 
@@ -188,21 +191,29 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         found: of the classes.
         unit: what is classified, "row" or "step".
     """
-    share = f"{100 * found.accuracy:.0f} % of the {unit}s are expected to be classified correctly"
+    error = found.error_of_rows
+    right = percent(found.accuracy)
+    if not found.note and error < 0.01 and found.accuracy < 0.9995:
+        right = f"{100 * found.accuracy:.1f} %"
+    share = f"{right} of the {unit}s are expected to be classified correctly"
     if found.is_enough:
         return say("latents.enough_accuracy", share=share, note=found.note)
     if found.note:
         return say("latents.uncorrected_accuracy", share=share, unit=unit, note=found.note)
-    is_same = f"{found.guess:.0%}" == f"{found.largest:.0%}"
+    is_same = abs(found.largest - found.guess) < NEAR_GUESS
     guess = say(
-        f"latents.guess_{'same' if is_same else 'nearer' if found.apart < 1 else 'chance'}",
+        f"latents.guess_{'same' if is_same else 'other'}",
         guess=100 * found.guess,
         largest=100 * found.largest,
-        unit=unit,
     )
-    is_equal = f"{100 * found.said:.0f}" == f"{100 * found.accuracy:.0f}"
-    kind = "latents.equal_accuracy" if is_equal else "latents.corrected_accuracy"
-    words = say(kind, share=share, guess=guess, said=100 * found.said)
+    is_equal = percent(found.said) == percent(found.accuracy)
+    words = say(
+        f"latents.{'equal' if is_equal else 'corrected'}_accuracy",
+        share=share,
+        error=f"{100 * error:.1f}" if error >= 5e-4 else "below 0.1",
+        guess=guess,
+        said=percent(found.said),
+    )
     if not found.worthless:
         return words
     is_gain = found.accuracy - found.guess > 2 * found.error
@@ -210,7 +221,8 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     return words + say("latents.worthless", unit=unit, why=why)
 
 
-def latents(subject: Subject) -> Iterator[Part]:
+@functools.singledispatch
+def latents(structure: Structure, subject: Subject) -> Iterable[Part]:
     """Yield the use of the latents: shares, and how sure the data make them."""
     fit = subject.fit
     if subject.data is None:

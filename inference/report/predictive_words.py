@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from inference.fitting.record import FitRecord
 from inference.predictive import LEAST_ROWS, Departure, PredictiveCheck
 from inference.report.words import entry, say
-from ppl_models.parts.repr import listed
 
 MOST_NAMED = 3  # of each kind
 
@@ -22,33 +21,28 @@ def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
     return names if len(names) == size else [str(j) for j in range(size)]
 
 
-def departures_in_words(
-    check: PredictiveCheck, names: Sequence[str], local_sites: Sequence[str] = ()
-) -> str:
+def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:
     """Departures in words, with numbers and likely causes.
 
     Args:
         check: of data and simulations.
         names: of its columns.
-        local_sites: estimates of the rows that simulated rows keep.
     """
     if len(check.observed) < LEAST_ROWS:
         return say("predictive.few_rows", LEAST_ROWS=LEAST_ROWS)
     found = check.departures()
     if not found:
         is_one = check.observed.shape[1] == 1
-        words = say(f"predictive.{'column' if is_one else 'columns'}_fine")
-        kept = say("predictive.own_rows", sites=listed(list(local_sites))) if local_sites else ""
-        return words + kept
-    parts = []
+        return say(f"predictive.{'column' if is_one else 'columns'}_fine")
+    words = []
     for kind, points_to in entry("predictive.parts.points_to").items():
         own = [departure for departure in found if kind_of(departure) == kind]
         if own:
             what = own[0].what
             more = f", and {len(own) - MOST_NAMED:,} more" if len(own) > MOST_NAMED else ""
             named = "; ".join(_in_words(departure, names) for departure in own[:MOST_NAMED])
-            parts.append(f"The fit does not reproduce the {what} of {named}{more}. {points_to}.")
-    return " ".join(parts)
+            words.append(f"The fit does not reproduce the {what} of {named}{more}. {points_to}.")
+    return " ".join(words)
 
 
 def remedy_of(found: Sequence[Departure]) -> str:

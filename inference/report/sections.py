@@ -161,6 +161,14 @@ class Local:
         """Directions that no rows tell, as far as they were counted."""
         return 0 if self.rank is None else self.num_judged - self.rank
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows determine all free numbers, none of them hardly or on a bound."""
+        return (
+            not (self.num_open or self.num_held or self.is_flat or self.note or self.faint)
+            and self.rank is not None
+        )
+
     def text(self) -> str:
         """Local information in sentences."""
         size, held = counted(self.num_judged, "free parameter"), ""
@@ -181,6 +189,8 @@ class Local:
             return f"{changes}{say('fit.not_shown', note=self.note)}{held}"
         hardly = f", {listed(self.faint)} hardly" if self.faint else ""
         every = "the" if self.num_judged == 1 else "all"
+        if self.num_judged > self.num_written:
+            size = "free parameters"  # more than the fit counts, as a note says
         return f"Near this estimate the rows determine {every} {size}{hardly}.{held}"
 
 
@@ -327,8 +337,8 @@ def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
         yield picture(
             functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
         )
-        names, sites = column_names(subject.fit, check), structure.local_sites
-        yield Paragraph(departures_in_words(check, names, sites))
+        words = departures_in_words(check, column_names(subject.fit, check))
+        yield Paragraph(f"Of {title}: {words}" if title else words)
 
 
 # -------------------------------------------------------------------- what every kind can use
@@ -359,7 +369,8 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else f"Without intervals: {found.note}."
     )
-    if has_bounds(found):
+    listed_rows = tuple(row for row in found.rows if not row.is_held)
+    if has_bounds(replace(found, rows=listed_rows)):
         yield Paragraph(say("fit.bounds_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
@@ -376,8 +387,9 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     rows = []
     for site in found.sites:
         every = found.of(site)
-        is_held = [e.value == 0 and bool(np.isnan(e.low)) for e in every]
-        entries = [entry for entry, held in zip(every, is_held, strict=True) if not held]
+        is_held = [own.is_held and bool(found.source or not own.value) for own in every]
+        held = [round(own.value) for own, is_on in zip(every, is_held, strict=True) if is_on]
+        entries = [own for own, is_on in zip(every, is_held, strict=True) if not is_on]
         shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
         numbers = np.array(shown).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
@@ -393,9 +405,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             )
             rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
-        if len(entries) < len(every):
-            rest = say("fit.zeros", many=len(every) - len(entries), site=site)
-            rows.append([rest, *[""] * (len(head) - 1)])
+        for value in (0, 1):
+            many = held.count(value)
+            rest = say("fit.held", many=many, site=site, value=value)
+            rows += [[rest, *[""] * (len(head) - 1)]] if many else []
     yield Table(head, rows)
 
 
@@ -404,12 +417,6 @@ def cut(table: Table, most: int, which: str = "first") -> Iterator[Part]:
     yield replace(table, rows=table.rows[:most])
     if len(table.rows) > most:
         yield Note(f"The {which} {most} of {len(table.rows):,} are shown.")
-
-
-def profile_text(names: Sequence[str], profile: Iterable[float]) -> str:
-    """Attributes that a row of a profile has."""
-    has = [name for name, bit in zip(names, profile, strict=True) if bit]
-    return "none" if not has else "all" if len(has) == len(names) else ", ".join(has)
 
 
 # -------------------------------------------------------------------- what may be refused

@@ -35,7 +35,14 @@ from inference.report.sections import (
 from inference.report.words import entry, finding, percent, say, verdict_of
 from ppl_models.parts.repr import counted, listed
 
-LIMITS = ("max_iterations", "max_sweeps", "max_epochs", "num_steps", "num_draws")  # of engines
+LIMITS = (
+    "max_iterations",
+    "max_sweeps",
+    "max_epochs",
+    "num_steps",
+    "num_draws",
+    "num_samples",
+)  # of engines
 RARE = 0.01  # share of rows below which a latent is hardly ever on
 SAME = 0.95  # correlation of the chances of two latents that say the same
 MOST_COMPARED = 60  # latents whose chances are compared
@@ -118,7 +125,8 @@ def _longer(subject: Subject) -> str:
     method = subject.fit.method
     own = {field.name for field in dataclasses.fields(method)}
     limit = next((name for name in LIMITS if name in own), "")
-    return f"more iterations ({type(method).__name__}({limit}=...))" if limit else "more iterations"
+    what = "more draws" if limit in ("num_draws", "num_samples") else "more iterations"
+    return f"{what} ({type(method).__name__}({limit}=...))" if limit else what
 
 
 def record_of(subject: Subject) -> dict[str, Any]:
@@ -306,10 +314,12 @@ def on_prediction(subject: Subject) -> Finding:
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
     name = max(checks, key=lambda name: len(checks[name].observed)) if off is None else off
-    sites = subject.fit.structure.local_sites
-    words = departures_in_words(checks[name], column_names(subject.fit, checks[name]), sites)
+    words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
     if off is not None:
         at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off])
         return finding("fit.prediction.misfit", at=at, words=words, step=step)
-    mark = "good" if len(checks[name].observed) >= LEAST_ROWS and not sites else ""
+    mark = "good" if len(checks[name].observed) >= LEAST_ROWS else ""
+    sites = subject.fit.structure.local_sites
+    if sites:
+        mark, words = "", words + say("predictive.local_rows", sites=listed(list(sites)))
     return finding("fit.prediction.all", mark=mark, words=words)

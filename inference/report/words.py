@@ -73,5 +73,7 @@ def verdict_of(
 
 
 def percent(share: float) -> str:
-    """Return a share in whole per cent."""
-    return f"{100 * share:.0f} %"
+    """Return a share in whole per cent, of which no other than 0 and 1 is 0 or 100."""
+    text = f"{100 * share:.0f} %"
+    ends = {"0 %": "less than 1 %"} if share > 0 else {}
+    return (ends | ({"100 %": "more than 99 %"} if share < 1 else {})).get(text, text)

@@ -27,6 +27,7 @@ from inference.selection.factorization_criteria import (
     parallel_analysis as parallel_analysis,
 )
 from inference.selection.likelihood_ratio import likelihood_ratio_test as likelihood_ratio_test
+from inference.selection.lower_limit import at_least as at_least
 from inference.selection.order_selection.result import HowMany as HowMany
 from inference.selection.order_selection.select_components import (
     select_components as select_components,

@@ -214,9 +214,9 @@ class ItemTests(Answer):
                 " as far as these rows can tell."
             )
         return (
-            f"{len(self.different)} of the {len(self.items)} items that the groups share function"
-            " differently: people of different groups who have the same attributes answer them"
-            f" differently: {', '.join(self.different)}."
+            f"{len(self.different)} of the {len(self.items)} items that the groups share"
+            f" function{'s' * (len(self.different) == 1)} differently: people of different groups"
+            f" who have the same attributes answer them differently: {', '.join(self.different)}."
         )
 
     @property
@@ -243,6 +243,8 @@ class DifferentialItems(ItemTests):
         non_uniform: Wald statistic of equal loadings.
         non_uniform_p: its p-value.
         effect: the largest difference between groups of the expected response, over all profiles.
+        lowest: number of the group that is expected to answer lowest there.
+        groups: their names.
     """
 
     uniform: np.ndarray
@@ -250,13 +252,19 @@ class DifferentialItems(ItemTests):
     non_uniform: np.ndarray
     non_uniform_p: np.ndarray
     effect: np.ndarray
+    lowest: np.ndarray
+    groups: tuple[str, ...]
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """Largest differences and the next step, in sentences."""
         if not self.different:
             return ()
-        largest = [f"{name} ({self.effect[self.items.index(name)]:.2f})" for name in self.different]
+        places = [self.items.index(name) for name in self.different]
+        largest = [
+            f"{self.items[i]} ({self.effect[i]:.2f}, lowest for {self.groups[int(self.lowest[i])]})"
+            for i in places
+        ]
         return (
             (
                 "The largest difference between groups of what is expected of people with the same"
@@ -450,7 +458,9 @@ def differential_items(
         columns.append(_tests(fit, again, data, versions))
     statistic, degrees, p_value, *others = np.array(columns).T
     labels = tuple(names[j] for j in chosen)
-    return DifferentialItems(labels, statistic, degrees, p_value, holm(p_value), *others)
+    return DifferentialItems(
+        labels, statistic, degrees, p_value, holm(p_value), *others, tuple(model.groups)
+    )
 
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
@@ -503,7 +513,8 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     used = graph[versions[0]].nonzero().ravel().tolist()
     profiles = binary_configurations(layer.num_parents, loadings.dtype)
     expected = model.expected_responses(again.params, profiles)[:, versions]
-    effect = float((expected.amax(-1) - expected.amin(-1)).max())
+    apart = expected.amax(-1) - expected.amin(-1)
+    effect, lowest = float(apart.max()), float(expected[apart.argmax()].argmin())
     walds = [np.nan] * 4
     try:
         errors = standard_errors(again, data, hold_bounds=True)
@@ -521,7 +532,7 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
         walds[:2] = _wald(errors, [_less(level[i], level[0]) for i in range(1, size)])
         firsts = [(k * size, i) for k in range(len(used)) for i in range(1, size)]
         walds[2:] = _wald(errors, [_less(rise[k + i], rise[k]) for k, i in firsts])
-    return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect)
+    return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect, lowest)
 
 
 def _less(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:

@@ -47,6 +47,7 @@ from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
+from inference.selection.order_selection.counting import Grid, Place, candidate_of
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 SMALL_STARTS, LARGE_STARTS = 2, 6
@@ -183,9 +184,11 @@ def likelihood_ratio_test(
             problem_of(fit_k.model, as_fitted(fit_k, data), seed) for fit_k in (small, large)
         )
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
-        search = _Search(small, large, refit)
-        low, high = search.ratios([problems[0].data], [seed], small.params)[0]
-        best = max(high, large.log_likelihood) - max(low, small.log_likelihood)
+        search = Search(small, large, refit)
+        (low, high), *_ = search.pairs([problems[0].data], [seed])
+        best = max(high.log_likelihood, large.log_likelihood) - max(
+            low.log_likelihood, small.log_likelihood
+        )
         statistic = max(0.0, 2 * best)
         at_once = search.at_once(drawn)
         null: list[float] = []
@@ -195,9 +198,9 @@ def likelihood_ratio_test(
                 last = min(num_replicates, len(null) + at_once)
                 seeds = list(range(seed + len(null) + 1, seed + 1 + last))
                 sets = [simulated_like(problems[0], small, b) for b in seeds]
-                for low, high in search.ratios(sets, seeds, small.params):
-                    ratio = 2 * (high - low)
-                    negative += ratio < -SETTLED * max(1.0, abs(low))
+                for low, high in search.pairs(sets, seeds):
+                    ratio = 2 * (high.log_likelihood - low.log_likelihood)
+                    negative += ratio < -SETTLED * max(1.0, abs(low.log_likelihood))
                     null.append(max(0.0, ratio))
                     exceeding += null[-1] >= statistic
                     if exceeding == stop_after:
@@ -223,11 +226,25 @@ def loosened(method: Method | None) -> Method:
     return method
 
 
-_Pair = tuple[float, float]  # log-likelihoods of both sizes on one data set
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Best optimum of a size on one data set.
+
+    Args:
+        model: of that size; log_likelihood, params, local: as those of a fit.
+    """
+
+    model: Any
+    log_likelihood: float
+    params: Params
+    local: Params | None = None
+
+
+_Pair = tuple[Any, Any]  # optima (or fits) of both sizes on one data set
 
 
 @dataclass(frozen=True)
-class _Search:
+class Search:
     """The search for optima that the data and every replicate get."""
 
     small: Fit
@@ -248,7 +265,8 @@ class _Search:
             for fit_k in (self.small, self.large)
         )
 
-    def ratios(self, sets: list[Any], seeds: list[int], truth: Params) -> list[_Pair]:
+    def pairs(self, sets: list[Any], seeds: list[int]) -> list[_Pair]:
+        truth = self.small.params
         if self.batched(sets[0]):
             return self._together(torch.stack(sets), seeds, truth)
         return [self._alone(data, seed, truth) for data, seed in zip(sets, seeds, strict=True)]
@@ -258,7 +276,9 @@ class _Search:
     def _alone(self, data: Any, seed: int, truth: Params) -> _Pair:
         if self.refit is not None:
             small, large = (self.refit(fit_k.model, data) for fit_k in (self.small, self.large))
-            return small.log_likelihood, large.log_likelihood
+            return small, large
+        if self.small.structure.local_sites:
+            return self._grown(data, seed)
         given = self._from(self.small, data, dict(truth), seed)
         small = max((given, self._own(self.small, data, SMALL_STARTS, seed)), key=_objective)
         large = self._own(self.large, data, LARGE_STARTS - 1, seed)
@@ -272,7 +292,16 @@ class _Search:
         if large.log_likelihood < small.log_likelihood:
             again = self._own(self.large, data, MORE_STARTS, seed + 2)
             large = max((large, again), key=lambda fit_k: fit_k.log_likelihood)
-        return small.log_likelihood, large.log_likelihood
+        return small, large
+
+    def _grown(self, data: Tensor, seed: int) -> _Pair:
+        """Return a factorization from the one that drew the data, and one grown from it."""
+        candidate = candidate_of(self.small.model)
+        k = getattr(self.small.model, candidate.counting.number)
+        method = self.small.method or candidate.counting.method
+        grid = Grid([candidate], (k, k + 1), data, data, SMALL_STARTS, seed, method)
+        small = Place(grid, candidate, k, None, {k: self.small}, SMALL_STARTS).fit(seed)
+        return small, Place(grid, candidate, k + 1, small, {}, SMALL_STARTS).best()
 
     def _own(self, fit_k: Fit, data: Any, num: int, seed: int) -> Fit:
         """Return the best of short runs from the model's own starts, run to the end.
@@ -295,21 +324,22 @@ class _Search:
         drawn = [problem.structure.start(problem, "spectral", SMALL_STARTS) for problem in problems]
         given = {name: value.unsqueeze(0) for name, value in truth.items()}
         starts = [_joined([given, start]) for start in drawn if start is not None]
-        small, params = self._best(self.small, problems, starts)
+        small = self._best(self.small, problems, starts)
         problems = self._problems(self.large, sets, seeds)
         starts = []
-        for problem, best in zip(problems, params, strict=True):
-            split = split_start(problem.structure, problem, best)
+        for problem, best in zip(problems, small, strict=True):
+            split = split_start(problem.structure, problem, best.params)
             num = LARGE_STARTS - (split is not None)
             start = problem.structure.start(problem, "spectral", num)
             assert start is not None  # layers have one
             starts.append(start if split is None else _joined([split, start]))
-        large, _ = self._best(self.large, problems, starts)
-        out = []
-        for i, (low, high) in enumerate(zip(small, large, strict=True)):
-            if high < low:
+        large = self._best(self.large, problems, starts)
+        out: list[_Pair] = []
+        for i, (low, best) in enumerate(zip(small, large, strict=True)):
+            high: Any = best
+            if high.log_likelihood < low.log_likelihood:
                 again = self._own(self.large, sets[i], MORE_STARTS, seeds[i] + 2)
-                high = max(high, again.log_likelihood)
+                high = max((high, again), key=lambda fit_k: fit_k.log_likelihood)
             out.append((low, high))
         return out
 
@@ -318,10 +348,8 @@ class _Search:
         pairs = zip(sets, seeds, strict=True)
         return [problem_of(fit_k.model, rows, seed) for rows, seed in pairs]
 
-    def _best(
-        self, fit_k: Fit, problems: list[Problem], starts: list[Params]
-    ) -> tuple[list[float], list[Params]]:
-        """Return log-likelihood and parameters of the best proper optimum of each data set."""
+    def _best(self, fit_k: Fit, problems: list[Problem], starts: list[Params]) -> list[Optimum]:
+        """Return the best proper optimum of each data set."""
         method = loosened(fit_k.method)
         assert isinstance(method, EM)  # fits_sets said so
         num, problem = len(next(iter(starts[0].values()))), problems[0]
@@ -346,7 +374,11 @@ class _Search:
         faulty = torch.tensor(faults).reshape(-1, num)
         objective = torch.where(faulty & ~faulty.all(1, keepdim=True), -torch.inf, objective)
         best = objective.argmax(1) + num * place
-        return outcome.log_likelihood[best].tolist(), [every[b] for b in best.tolist()]
+        heights = outcome.log_likelihood[best].tolist()
+        return [
+            Optimum(fit_k.model, height, every[b])
+            for height, b in zip(heights, best.tolist(), strict=True)
+        ]
 
 
 def _short(method: EM) -> EM:

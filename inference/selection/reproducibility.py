@@ -198,6 +198,12 @@ class ChoiceSpread:
         return max(self.shares, key=lambda k: (self.shares[k], -k))
 
     @property
+    def verdict(self) -> str:
+        """The most frequent choice, its share, and whether its best repetition is sure of it."""
+        chose = f"{self.chosen} in {self.choices.count(self.chosen)} of {len(self.choices)}"
+        return f"{chose} repetitions. {self.results[self.best].select().verdict}"
+
+    @property
     def table(self) -> pd.DataFrame:
         """One row a repetition: the choice, what it leaves, and whether to rely on it."""
         rows = []

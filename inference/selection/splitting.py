@@ -46,7 +46,7 @@ from inference.base.structure import Method, Problem, normal_scales
 from inference.causal.graphs import Cpdag, pdag_of
 from inference.causal.independence import EdgeStrength, strengths
 from inference.causal.knowledge import BackgroundKnowledge
-from inference.causal.of_fit import discover_attributes, effective_rows_of, profile_posterior
+from inference.causal.of_fit import effective_rows_of, profile_posterior, report_of_table
 from inference.causal.tables import Marginals
 from inference.engines.em import EM
 from inference.estimates import Estimate, EstimateTable
@@ -295,7 +295,7 @@ def _test_of(
         return second, None, tuple(_wald_edges(second, rows, items, level))
 
     def of_attributes(first: Fit, choosing: Tensor, rows: Tensor) -> Tested:
-        graph = discover_attributes(first, choosing, knowledge=knowledge).causal.graph
+        graph = report_of_table(first, choosing, knowledge=knowledge).causal.graph
         second = fit(
             model, rows, first.method, init=dict(first.params), num_restarts=1, seed=problem.seed
         )

@@ -642,6 +642,8 @@ def _other_kind(file: Path, expected: str) -> ValueError:
         ZIP_MAGIC: "npz (or another zip archive)",
         PARQUET_MAGIC: "parquet",
         b"\x1f\x8b": "gzip",
+        b"\xff\xfe": "text in UTF-16, to be saved in UTF-8",
+        b"\xfe\xff": "text in UTF-16, to be saved in UTF-8",
     }
     found = next((kind for magic, kind in kinds.items() if start.startswith(magic)), None)
     what = f"the content looks like {found}" if found else f"the first bytes are {start!r}"
@@ -659,7 +661,8 @@ def _text_of(file: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{file}: UTF-8 text was expected, got byte {content[error.start]:#x} at {error.start}"
+            f"{file}: UTF-8 text was expected, got byte {content[error.start]:#x} at"
+            f" {error.start}; save the file in UTF-8"
         ) from error
 
 

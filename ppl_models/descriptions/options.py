@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ppl_models.parts.durations import Durations
 from ppl_models.parts.policies import Policy
 
 
@@ -24,6 +25,8 @@ class ChainDescription:
         termination, choice: names of the sites (S, O), (S, O) that stand in the place of ``high``
             where it is made of the chance that an option ends and the choice of the next; None
             where ``high`` is free.
+        durations: distribution of the steps of a visit to an option; ``choice`` (S, O, O), zero on
+            the diagonal, then is of the next one, and nothing else stands in the place of ``high``.
     """
 
     num_states: int
@@ -37,6 +40,12 @@ class ChainDescription:
     stickiness: float
     termination: str | None = None
     choice: str | None = None
+    durations: Durations | None = None
+
+    @property
+    def num_ages(self) -> int:
+        """Steps of a visit that tell how it goes on; one where only the option does."""
+        return 1 if self.durations is None else self.durations.max_duration or 1
 
 
 def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
@@ -45,7 +54,15 @@ def high_of_termination(termination: Tensor, choice: Tensor) -> Tensor:
 
 
 def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters with the high-level policy among them, where it is not a site of its own."""
+    """Parameters with the high-level policy among them, where it is not a site of its own.
+
+    With durations that of a chain whose visits last geometrically, with the same means.
+    """
+    choice = params.get(chain.choice or "")
+    if chain.durations is not None and choice is not None and chain.high not in params:
+        end = chain.durations.means(params).reciprocal()[..., None, :, None]  # (*batch, 1, O, 1)
+        stay = (1 - end) * torch.eye(chain.num_options).to(end)
+        return {**params, chain.high: stay + end * choice}
     if (
         chain.termination is None
         or chain.choice is None
@@ -57,6 +74,43 @@ def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str
         **params,
         chain.high: high_of_termination(params[chain.termination], params[chain.choice]),
     }
+
+
+def tables_of(
+    chain: ChainDescription, params: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Initial options, low- and high-level policy of a chain that is Markov in its options.
+
+    With durations :math:`d_o` of at most m steps its options are pairs of an option and the steps
+    n of the visit so far, of which :math:`h_o(n) = d_o(n) / S_o(n)` end:
+
+    .. math:: H_{s (o,n) (o,n+1)} = 1 - h_o(n), \qquad H_{s (o,n) (o',1)} = h_o(n) \, \eta_{s o o'}.
+
+    Args:
+        chain: the description.
+        params: by site, (\*batch, ...).
+
+    Returns:
+        (\*batch, S, M), (\*batch, S, M, A) and (\*batch, S, M, M), M = O m, ages innermost.
+    """
+    if chain.durations is None:
+        params = with_high(chain, params)
+        return params[chain.initial], params[chain.low], params[chain.high]
+    num = chain.num_ages
+    initial, low, choice = params[chain.initial], params[chain.low], params[chain.choice or ""]
+    if chain.durations.max_duration is None:  # geometric
+        end = params["mean_durations"].reciprocal().unsqueeze(-1)
+    else:
+        logs, survival = chain.durations.tables(params, num)
+        end = (logs - survival).clamp(max=0.0).exp()  # (*batch, O, m)
+    ages, eye = torch.eye(num).to(end), torch.eye(chain.num_options).to(end)
+    older, begin = ages.roll(1, 1), ages[0]  # of the last age nothing is left, or it is the only
+    stay = ((1 - end).unsqueeze(-1) * older).unsqueeze(-2)  # (*batch, O, m, 1, m)
+    stay = stay * eye[:, None, :, None]  # (*batch, O, m, O, m)
+    leave = end[..., None, :, :, None, None] * (choice[..., :, None, :, None] * begin)
+    high = (stay.unsqueeze(-5) + leave).flatten(-4, -3).flatten(-2)
+    first = (initial.unsqueeze(-1) * begin).flatten(-2)
+    return first, low.repeat_interleave(num, -2), high
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ppl_models.descriptions.attribute_distribution import (
 from ppl_models.descriptions.layers import Params
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.profile_distributions import ProfileTable, codes_of, entries, places_of
+from ppl_models.parts.repr import profile_name
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_ATTRIBUTES = 14  # of a table over all profiles
@@ -77,12 +78,8 @@ class TableRoot:
         return {self.weights: ("profile",)}
 
     def entry_names(self, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        return {
-            "profile": tuple(
-                "".join(str(int(bit)) for bit in row)
-                for row in self._profiles(torch.zeros(())).tolist()
-            )
-        }
+        rows = self._profiles(torch.zeros(())).tolist()
+        return {"profile": tuple(profile_name(attributes, row) for row in rows)}
 
     def priors(self, like: Tensor) -> dict[str, TorchDistribution]:
         return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyro
 import torch
@@ -76,9 +76,15 @@ class Durations(ABC):
             "an integer of at least 2 (steps), or None",
         )
 
+    def priors(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Any]:
+        """Prior distributions of the parameters, by site; of mean durations by default."""
+        ends = (zero + end for end in MEANS)
+        return {"mean_durations": Flat(*ends).expand([num_states]).to_event(1)}
+
     def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
-        r"""Sample sites of the parameters, (\*batch, K, ...); mean durations by default."""
-        return {"mean_durations": _draw_means(num_states, zero)}
+        r"""Sample sites of the parameters, (\*batch, K, ...)."""
+        priors = self.priors(num_states, zero, concentration)
+        return {name: pyro.sample(name, prior) for name, prior in priors.items()}
 
     @abstractmethod
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
@@ -139,12 +145,6 @@ class Durations(ABC):
         chances = self.tables(params, self.max_duration).durations.exp()
         steps = torch.arange(1, self.max_duration + 1, dtype=chances.dtype, device=chances.device)
         return chances @ steps
-
-
-def _draw_means(num_states: int, zero: Tensor) -> Tensor:
-    ends = (zero + end for end in MEANS)
-    mean: Tensor = pyro.sample("mean_durations", Flat(*ends).expand([num_states]).to_event(1))
-    return mean
 
 
 @dataclass(frozen=True)
@@ -213,14 +213,10 @@ class NegativeBinomialDurations(Durations):
     equation = "D - 1 | k ~ NegativeBinomial(mean_durations_{k} - 1, duration_sizes_{k})"
     site_dims = {"mean_durations": ("state",), "duration_sizes": ("state",)}
 
-    def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
-        prior = Dispersions(
-            torch.ones(num_states, dtype=torch.bool, device=zero.device),
-            zero + SIZES[0],
-            zero + SIZES[1],
-        )
-        means = _draw_means(num_states, zero)
-        return {"mean_durations": means, "duration_sizes": pyro.sample("duration_sizes", prior)}
+    def priors(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Any]:
+        is_size = torch.ones(num_states, dtype=torch.bool, device=zero.device)
+        sizes = Dispersions(is_size, zero + SIZES[0], zero + SIZES[1])
+        return super().priors(num_states, zero, concentration) | {"duration_sizes": sizes}
 
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
         mean = params["mean_durations"].unsqueeze(-1) - 1
@@ -264,10 +260,10 @@ class FreeDurations(Durations):
             "FreeDurations", "max_duration", self.max_duration, 2, "an integer of at least 2, steps"
         )
 
-    def draw(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Tensor]:
+    def priors(self, num_states: int, zero: Tensor, concentration: float) -> dict[str, Any]:
         assert self.max_duration is not None
         prior = (zero + concentration).expand(num_states, self.max_duration)
-        return {"duration_chances": pyro.sample("duration_chances", Dirichlet(prior).to_event(1))}
+        return {"duration_chances": Dirichlet(prior).to_event(1)}
 
     def log_density(self, params: Params, steps: Tensor) -> Tensor:
         chances = params["duration_chances"]

@@ -233,6 +233,27 @@ def listed(names: Iterable[Any], most: int = MOST_LISTED) -> str:
     return ", ".join(texts[:most]) + more
 
 
+def profile_name(attributes: Iterable[Any], profile: Iterable[float]) -> str:
+    """Name of an attribute profile: "add + carry", "attributes 0 + 2", "none" or "all".
+
+    Args:
+        attributes: K names; profile: K entries, positive where a row has the attribute.
+    """
+    bits = [bit > 0 for bit in profile]
+    if all(bits) and len(bits) > 1:
+        return "all"
+    return together([name for name, bit in zip(attributes, bits, strict=True) if bit])
+
+
+def together(attributes: Iterable[Any]) -> str:
+    """Attributes that a row has: "add + carry", "attributes 0 + 2" or "none"."""
+    names = list(map(str, attributes))
+    numbers = [name.removeprefix("attribute ") for name in names]
+    if names and all(number.isdecimal() for number in numbers):
+        return f"attribute{'s' * (len(names) > 1)} {' + '.join(numbers)}"
+    return " + ".join(names) or "none"
+
+
 def _mapping(value: Mapping[Any, Any]) -> str:
     if len(value) <= MOST_NAMES:
         whole = "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in value.items()) + "}"

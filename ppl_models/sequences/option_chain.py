@@ -137,10 +137,11 @@ class OptionChain(TorchDistribution):
         """Distribution of sequences and labels of their options.
 
         Args:
-            table: log p(label | option) of every step, (B, T, O), zeros where nothing is known.
+            table: log p(label | option) of every step, (B, T, O), zeros where nothing is known;
+                where options stand by their ages, each option's for all of them.
         """
         new = self.expand(self.batch_shape)
-        new.labels = table
+        new.labels = table.repeat_interleave(self.parts[0].shape[-1] // table.shape[-1], -1)
         return new
 
     def _flat(self) -> list[Tensor]:

@@ -63,13 +63,12 @@ def log_semi_markov_chain(
     total = (log_densities - peak).clamp(min=NEVER).cumsum(2)  # (R, B, T, K)
     backward, survival = (part.flip(-1).unsqueeze(1) for part in tables)
     entered = log_chances(initial).unsqueeze(1).expand_as(total[:, :, 0])
-    begun = [entered]  # less the log-density of the steps before
+    window = entered.unsqueeze(-1)  # begun, less the log-density of the steps before (R, B, K, n)
     for t in range(steps - 1):
-        window = torch.stack(begun[-most:], -1)  # (R, B, K, n)
         ended = total[:, :, t] + (window + backward[..., -window.shape[-1] :]).logsumexp(-1)
         entered = (ended.unsqueeze(-1) + moves).logsumexp(-2)
-        begun.append(entered - total[:, :, t])
-    window = torch.stack(begun[-most:], -1)
+        begun = (entered - total[:, :, t]).unsqueeze(-1)
+        window = torch.cat([window[..., max(0, window.shape[-1] + 1 - most) :], begun], -1)
     last = total[:, :, -1] + (window + survival[..., -window.shape[-1] :]).logsumexp(-1)
     found = last.logsumexp(-1)
     found = torch.where(found < NEVER / 2, -torch.inf, found)

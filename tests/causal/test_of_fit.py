@@ -11,8 +11,9 @@ import torch
 
 from inference import EM, Fit, fit
 from inference.causal import cpdag_of, dag_of_edges, discover_attributes
-from inference.causal.of_fit import profile_posterior
+from inference.causal.of_fit import AttributeReport, profile_posterior
 from inference.causal.rows import effective_rows
+from inference.causal.structural_em import rows_needed
 from inference.causal.tables import dag_table, profiles
 from ppl_models import (
     Dag,
@@ -90,6 +91,19 @@ def test_the_plain_call(fitted: Fit) -> None:
     assert words.startswith("The 800 rows tell as much about the attributes as")
     assert "add → borrow" in words
     assert len(report.plot().patches) == 2
+
+
+def test_items_beside_edges(fitted: Fit) -> None:
+    """Each edge with the item that would explain it, in the text; rows needed at their worth."""
+    report = discover_attributes(fitted, answers())
+    assert isinstance(report, AttributeReport)
+    pairs = {tuple(sorted(own.pair)) for own in report.alternatives}
+    assert pairs == {edge.pair for edge in report.causal.edges}
+    assert not any(own.disputed for own in report.alternatives)
+    assert all(own.item.startswith("item") for own in report.alternatives)
+    assert report.alternatives[0].text() in report.text()
+    share = report.causal.num_rows / 800
+    assert report.rows_needed(0.01) == pytest.approx(rows_needed(0.01, share))
 
 
 def test_the_model_refitted_under_the_graph(fitted: Fit) -> None:

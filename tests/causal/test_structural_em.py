@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 from attribute_networks import network_items, random_network
+from scipy.stats import chi2, ncx2
 from support.small_graphs import random_dag, random_table
 
-from inference.causal import BIC, BackgroundKnowledge, BDeu, ExactSearch, structural_em
+from inference import EM, SAEM, fit
+from inference.causal import (
+    BIC,
+    BackgroundKnowledge,
+    BDeu,
+    ExactSearch,
+    discover_attributes,
+    structural_em,
+)
 from inference.causal.hill_climbing import RowScores, hill_climb, reachable
+from inference.causal.item_alternatives import item_alternatives
 from inference.causal.knowledge import Constraints
+from inference.causal.of_fit import profile_posterior
 from inference.causal.pdags import class_of, masks_of_columns, matrix_of_columns
 from inference.causal.scores import SetScores
-from inference.causal.structural_em import shares
+from inference.causal.structural_em import AttributeNetwork, rows_needed, shares
 from inference.causal.tables import profiles
-from ppl_models import Independent, LatentAttributeModel
+from inference.fitting.problem import problem_of
+from inference.programs.global_state import quiet
+from ppl_models import Dag, Independent, LatentAttributeModel
 
 
 def drawn_rows(size: int, num_rows: int, seed: int) -> np.ndarray:
@@ -145,3 +159,85 @@ def test_bad_input() -> None:
             structural_em(model, rows, **settings)
     with pytest.raises(ValueError, match="a model whose root can be replaced"):
         structural_em(lambda data: None, rows)
+
+
+def items_of(bits: np.ndarray, rng: np.random.Generator, more: float = 0.0) -> np.ndarray:
+    """Four items an attribute, log-odds -1.5 and 1.5; the first has an effect of attribute 1."""
+    q_matrix = np.tile(np.eye(bits.shape[1], dtype=int), (4, 1))
+    logits = -1.5 + 3 * (bits @ q_matrix.T)
+    logits[:, 0] += more * (bits[:, 1] - 0.5)
+    return (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(float)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_item_that_asks_for_both_is_told_from_an_edge(seed: int) -> None:
+    """Independent attributes with one item of both: the edge is disputed, and the item named. A
+    true edge is not.
+    """
+    rng = np.random.default_rng(seed)
+    bits = (rng.random((2000, 4)) < 0.5).astype(int)
+    joined = bits.copy()
+    joined[:, 1] = rng.random(2000) < 1 / (1 + np.exp(0.8 - 1.6 * bits[:, 0]))
+    q_matrix = np.tile(np.eye(4, dtype=int), (4, 1))
+    model = LatentAttributeModel(q_matrix, items="dina", root=Dag(((0, 1),)))
+    for attributes, more in ((bits, 3.0), (joined, 0.0)):
+        data = items_of(attributes, rng, more)
+        result = fit(model, data, EM(), num_restarts=1)
+        problem = problem_of(model, data, 0)
+        posterior = profile_posterior(result, data).posterior
+        draws = (posterior.cumsum(1) < rng.random((20, 2000, 1))).sum(2).clip(max=15)
+        found = item_alternatives(
+            problem, result.params, profiles(4)[draws].astype(np.uint8), (0, 1, 0, 0)
+        )
+        assert [own.pair for own in found] == [(0, 1)]
+        assert found[0].disputed == (more > 0)
+        if more:
+            assert found[0].item == "0"
+            assert found[0].item_gain > found[0].edge_gain + 50
+        else:
+            without = fit(dataclasses.replace(model, root=Dag(())), data, EM(), num_restarts=1)
+            gain = result.log_likelihood - without.log_likelihood
+            assert found[0].edge_gain == pytest.approx(gain, rel=0.25)
+
+
+def test_many_attributes_of_a_fit_are_routed_to_structural_em() -> None:
+    rng = np.random.default_rng(0)
+    dag, attributes = random_network(15, 1000, rng)
+    q_matrix, items = network_items(attributes, rng, 0.1, 0.15)
+    model = LatentAttributeModel(q_matrix, items="dina", root=Independent())
+    with quiet():  # a fit that has hardly begun: only its model counts
+        result = fit(model, items, SAEM(max_iterations=15), num_restarts=1)
+    with pytest.raises(ValueError, match="num_rows is for at most 14 attributes, got 15"):
+        discover_attributes(result, items, num_rows=500)
+    found = discover_attributes(result, items, num_draws=2)
+    assert isinstance(found, AttributeNetwork)
+    assert found.probabilities is not None
+    joined = np.triu(found.graph.matrix | found.graph.matrix.T)
+    truth = np.triu(dag | dag.T)
+    assert (joined & truth).sum() > 0.6 * truth.sum()
+    assert len(found.alternatives) == len(found.edges)
+    assert found.alternatives[0].text() in found.text()
+    lines = {line.get_linestyle() for line in found.plot().patches}
+    assert "-" in lines
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"information": 0.0}, "information must be positive"),
+        ({"information": 0.1, "share": 1.5}, "share must lie in"),
+        ({"information": 0.1, "power": 1.0}, "power must lie in"),
+        ({"information": 0.1, "level": 0.0}, "level must lie in"),
+    ],
+)
+def test_bad_numbers_of_the_calculator(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rows_needed(**settings)
+
+
+def test_rows_needed_by_the_noncentral_distribution() -> None:
+    """At the rows that are said, the statistic exceeds its quantile in the share that is asked."""
+    for power in (0.5, 0.8, 0.95):
+        rows = rows_needed(0.02, 0.5, 0.01, power)
+        reached = ncx2.sf(chi2.isf(0.01, 1), 1, 2 * rows * 0.5 * 0.02)
+        assert reached == pytest.approx(power, abs=1e-8)

@@ -317,6 +317,27 @@ def test_labels_name_the_groups_and_are_no_item(people, tmp_path):
     assert "--labels name the groups, whose number --components says" in refused.stderr
 
 
+def test_equal_parameters_are_named_by_axis_or_file(people, tmp_path):
+    asked = ("--components", 2, "--columns", "age,visits", "--tied")
+    done = mixture(people, tmp_path / "out", *asked, "predictors=0")
+    assert done.exit_code == 0, done.stderr
+    found = Fit.load(tmp_path / "out" / "fit").params["predictors"]
+    assert found[0].tolist() == found[1].tolist()
+    table = tmp_path / "tied.json"
+    table.write_text('{"predictors": [[0, -1], [0, -1]]}')
+    done = mixture(people, tmp_path / "by_file", *asked, table)
+    assert done.exit_code == 0, done.stderr
+    found = Fit.load(tmp_path / "by_file" / "fit").params["predictors"]
+    assert found[0, 0] == found[1, 0]
+    assert found[0, 1] != found[1, 1]
+    for wrong in ("predictors", "predictors=all", tmp_path / "absent.json"):
+        assert "--tied: NAME=AXIS" in mixture(people, tmp_path / "no", *asked, wrong).stderr
+    refused = mixture(
+        people, tmp_path / "no", "--choose", "1..2", "--columns", "age", *asked[-1:], "a=0"
+    )
+    assert "--tied is of one number of groups" in refused.stderr
+
+
 def test_known_parameters_come_from_a_file(people, tmp_path):
     known = tmp_path / "known.json"
     known.write_text('{"weights": [0.5, 0.5]}')

@@ -19,7 +19,7 @@ from inference.base.progress import NoProgress
 from inference.base.starts import StartSearch
 from inference.base.structure import more_starts
 from inference.engines.em import DROPPED, RUNNING, SET_ASIDE, EMState
-from inference.engines.start_search import NUDGE, Race, SearchState, search_starts
+from inference.engines.start_search import NUDGE, SURE, Race, SearchState, search_starts
 from inference.fitting.problem import problem_of
 from inference.report import write_report
 from ppl_models import Mixture, Normal
@@ -176,6 +176,31 @@ def test_a_saddle_is_left(monkeypatch):
     monkeypatch.setattr("inference.engines.start_search.NUDGE", NUDGE)
     found = search_starts(rule, EM(), problem, lambda batch: starts, NoProgress(), None)
     assert float(found.objective.max()) == pytest.approx(best, abs=1e-4)
+
+
+def test_a_best_that_many_starts_came_to_is_not_moved(monkeypatch):
+    problem = problem_of(MODEL, answers(), 0)
+
+    def draw(batch: int) -> dict[str, Tensor]:
+        return more_starts(problem.structure, replace(problem, seed=batch), "random", 20, batch)
+
+    rule = StartSearch(batch=20, rungs=(), replicates=1)
+    settings = (EM(), problem, draw, NoProgress(), None)
+    trusted = search_starts(rule, *settings)
+    share = trusted.num_reached(problem) / trusted.num_tried
+    assert (trusted.nudged == 0) == (share >= SURE)
+    monkeypatch.setattr("inference.engines.start_search.SURE", share)
+    assert search_starts(rule, *settings).nudged == 0
+    monkeypatch.setattr("inference.engines.start_search.SURE", share + 0.01)
+    moved = search_starts(rule, *settings)
+    assert moved.nudged >= 1
+    assert float(moved.objective[moved.best]) == pytest.approx(
+        float(trusted.objective[trusted.best]), abs=1e-6
+    )
+    rule = replace(rule, replicates=10)  # twice as many must have come to it
+    monkeypatch.setattr("inference.engines.start_search.SURE", 0.0)
+    again = search_starts(replace(rule, cap=20), *settings)
+    assert (again.nudged == 0) == (again.num_reached(problem) >= 20)
 
 
 def test_two_sides_of_one_hill_are_one_optimum_and_other_hills_are_not():

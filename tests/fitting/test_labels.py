@@ -22,12 +22,11 @@ from inference import EM, NUTS, SAEM, SVI, Fit, Laplace, RowBlocks, fit
 from inference.base.structure import labelled_latents
 from inference.bootstrap import bootstrap
 from inference.estimator import ZooEstimator
-from inference.fitting.labels import known_of, log_table
-from inference.fitting.problem import problem_of
+from inference.fitting.labels import known_of, log_table, with_labels
+from inference.fitting.problem import problem_of, problem_of_blocks
 from inference.programs.labelled import NEVER
 from inference.uncertainty import standard_errors
 from ppl_models import (
-    Bernoulli,
     DeepDiscreteEncoder,
     FactorAnalysis,
     HiddenMarkov,
@@ -35,6 +34,7 @@ from ppl_models import (
     Mixture,
     MultivariateNormal,
     Normal,
+    OptionsHMM,
     PoissonDurations,
 )
 
@@ -412,6 +412,72 @@ def test_labels_of_rows_in_blocks_give_the_same_fit() -> None:
     assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
 
 
+def test_the_share_of_wrong_labels_of_rows_in_blocks_is_that_of_all_rows() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.choice(2, 300, p=[0.6, 0.4])
+    x = rng.normal(size=(300, 2)) + 1.2 * z[:, None]
+    told = np.where(np.arange(300) % 5 == 0, np.where(rng.random(300) < 0.2, 1 - z, z), -1)
+    settings = {"labels": told, "label_error": "estimate", "weights": rng.integers(1, 4, 300) * 1.0}
+    whole, parts = (
+        fit(Mixture(2, Normal(), 2), rows, EM(), num_restarts=2, **settings)
+        for rows in (x, RowBlocks.of(x, 64))
+    )
+    assert parts.label_error == pytest.approx(whole.label_error, abs=1e-6)
+    assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+
+
+def test_sequences_and_own_programs_in_blocks_take_labels() -> None:
+    rng = np.random.default_rng(1)
+    z = (rng.random((15, 8)) < 0.5).cumsum(1) % 2
+    x = rng.normal(size=(15, 8, 1)) + 2.0 * z[..., None]
+    acts = np.stack([rng.integers(0, 2, z.shape), (rng.random(z.shape) < 0.2 + 0.6 * z) * 1], -1)
+    told = np.where(rng.random(z.shape) < 0.2, z, -1)
+    y, bits = answers(90)
+    cases: list[tuple[Any, Any, Any]] = [
+        (HiddenMarkov(2, Normal(), 1), x, told),
+        (HiddenMarkov(2, Normal(), 1, durations=PoissonDurations(5)), x, told),
+        (OptionsHMM(2, 2, 2), torch.tensor(acts), told),
+        (OptionsHMM(2, 2, 2, durations=PoissonDurations(5)), torch.tensor(acts), told),
+        (program, torch.tensor(y), np.where(np.arange(90) % 5 == 0, bits, -1)),
+    ]
+    for model, data, labels in cases:
+        whole = problem_of(model, data, 0, start_given=True)
+        whole = with_labels(whole, known_of(whole, labels, 0.1).tables)
+        parts = problem_of_blocks(model, RowBlocks.of(data, 4), 0, start_given=True)
+        parts = with_labels(parts, known_of(parts, labels, 0.1).tables)
+        at = {
+            name: value + 0.0
+            for name, value in whole.program_of_one_row().draw_prior(2, seed=3).items()
+        }
+        if "mean_durations" in at:
+            at["mean_durations"] = torch.full_like(at["mean_durations"], 3.0)
+        if isinstance(model, OptionsHMM):  # where the states alone say how they follow each other
+            at["environment"] = torch.full_like(at["environment"], 0.5)
+        steps = [EM().steps(own) for own in (whole, parts)]
+        found = [own.e_step(at) for own in steps]
+        torch.testing.assert_close(found[0].log_likelihood, found[1].log_likelihood)
+        moved = [own.m_step(one.statistics, at) for own, one in zip(steps, found, strict=True)]
+        for name, value in moved[0].items():
+            torch.testing.assert_close(value, moved[1][name], atol=1e-5, rtol=1e-4)
+    left_right = HiddenMarkov(2, Normal(), 1, allowed=((1, 1), (0, 1)))
+    wrong = np.full((15, 8), -1)
+    wrong[13, :2] = [1, 0]
+    with pytest.raises(ValueError, match=r"step 1 of sequence 1.*in the block of rows 12 to 14"):
+        fit(left_right, RowBlocks.of(x, 4), labels=wrong)
+
+
+def test_a_given_start_under_other_names_is_renamed() -> None:
+    """Labels hold misnamed classes where a start put them: EM goes on under the others."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([0, 1], 100)
+    x = rng.normal(size=(200, 2)) + 4.0 * z[:, None]
+    told = np.where(np.arange(200) % 50 == 0, z, -1)
+    plain = fit(Mixture(2, Normal()), x)
+    for start in (plain.params, {name: value.flip(0) for name, value in plain.params.items()}):
+        found = fit(Mixture(2, Normal()), x, init=start, labels=told)
+        assert (found.predict(x) == z).mean() > 0.99
+
+
 def test_wrong_settings_and_engines_are_named() -> None:
     x, z = answers()
     for error in (1.0, -0.1, True, "guess"):
@@ -419,13 +485,6 @@ def test_wrong_settings_and_engines_are_named() -> None:
             fit(Mixture(2), x, labels=z, label_error=error)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="say how sure they are"):
         fit(Mixture(2), x, labels=np.eye(2)[z], label_error=0.1)
-    blocks = RowBlocks.of(x)
-    with pytest.raises(
-        ValueError, match="label_error: rows in memory were expected for 'estimate'"
-    ):
-        fit(Mixture(2, Bernoulli(), 4), blocks, labels=z, label_error="estimate")
-    with pytest.raises(ValueError, match="rows in memory were expected, got RowBlocks, of which"):
-        fit(program, RowBlocks.of(torch.tensor(x)), labels=z)
     encoder, bits = DeepDiscreteEncoder(4, (2,)), np.zeros((150, 2))
     with pytest.raises(ValueError, match=r"labels: EM\(\), NUTS\(\).*SAEM"):
         fit(encoder, x, SAEM(), labels=bits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from typing import Any
 
@@ -191,11 +192,20 @@ def test_bad_answers_are_named() -> None:
         fit(Mixture(2, Normal()), CLOUDS, on_iteration=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on_iteration: .* returns True, False or None"):
         fit(Mixture(2, Normal()), CLOUDS, on_iteration=lambda now: now.iteration)  # type: ignore
-    with pytest.raises(ValueError, match="on_iteration: label_error='estimate'"):
-        fit(
-            Mixture(2, Normal()),
-            CLOUDS,
-            labels=[0, 1] + [-1] * 398,
-            label_error="estimate",
-            on_iteration=lambda now: None,
-        )
+
+
+def test_all_fits_of_an_estimated_share_of_wrong_labels_are_told() -> None:
+    seen: list[Iteration] = []
+    labels = (CLOUDS[:, 0] > 1).astype(int)
+    settings = {"labels": labels, "label_error": "estimate", "num_restarts": 1}
+    found = quietly_fitted(
+        Mixture(2, Normal()), CLOUDS, on_iteration=stopper(seen, 10**6), **settings
+    )
+    assert sum(now.iteration <= before.iteration for before, now in itertools.pairwise(seen)) >= 2
+    assert not found.stopped
+    rounds: list[Iteration] = []
+    ended = quietly_fitted(
+        Mixture(2, Normal()), CLOUDS, on_iteration=stopper(rounds, 2), **settings
+    )
+    assert ended.stopped
+    assert len(rounds) == 2

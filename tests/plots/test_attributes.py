@@ -45,10 +45,10 @@ def test_profiles(fitted: Fit) -> None:
         0: "none",
         1: "borrow",
         2: "carry",
-        3: "carry, borrow",
+        3: "carry + borrow",
         4: "add",
-        5: "add, borrow",
-        6: "add, carry",
+        5: "add + borrow",
+        6: "add + carry",
         7: "all",
     }
     assert texts == [expected[int(c)] for c in chances.indices[:5]]

@@ -4,7 +4,8 @@ where it is a chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -202,6 +203,54 @@ def test_a_chain_is_the_sum_over_all_paths_and_draws_them() -> None:
     draws = program.sample_latents(point, 600)
     both_on = (draws["z_2"] * draws["z_3"]).double().mean(0)
     assert torch.allclose(both_on, paths.marginal("z_2", "z_3").reshape(4, N)[3], atol=0.08)
+
+
+def log_path(data: dict[str, Tensor], point: Params, row: int, path: Sequence[int]) -> float:
+    """Log-density of a path of ``ragged`` and its data up to the end of the sequence."""
+    total = 0.0
+    for t, z in enumerate(path):
+        chances = point["start"] if t == 0 else point["moves"][path[t - 1]]
+        seen = dist.Normal(point["mean"][z], 1.0).log_prob(data["x"][row, t])
+        total += float(chances[z].log() + seen)
+    return total
+
+
+def test_decoded_paths_are_the_most_probable_of_all_of_them() -> None:
+    """A path of single modes is another one; behind the end of a sequence nothing counts."""
+    data = {"x": SERIES, "length": LENGTHS}
+    program = Program(ragged, data)
+    point = {
+        "start": torch.tensor([0.6, 0.4], dtype=torch.float64),
+        "moves": torch.tensor([[0.55, 0.45], [0.02, 0.98]], dtype=torch.float64),
+        "mean": torch.tensor([-0.3, 0.3], dtype=torch.float64),
+    }
+    assert program.is_chain
+    others = 0
+    for one in (program, program.part(data, 0)):
+        modes, chances = one.latent_modes(point), one.latent_marginals(point)
+        for row, length in enumerate(LENGTHS.tolist()):
+            path = tuple(int(modes[f"z_{t}"][row]) for t in range(length))
+            best = max(
+                itertools.product((0, 1), repeat=length),
+                key=lambda z, row=row: log_path(data, point, row, z),
+            )
+            assert path == best
+            others += best != tuple(int(chances[f"z_{t}"][row].argmax()) for t in range(length))
+    assert others
+
+
+@every_chain
+def test_decoded_paths_are_those_of_the_program_step_by_step(name: str) -> None:
+    program, unrolled, points = both(name)
+    point = {site: value[0] for site, value in points.items()}
+    here, there = program.latent_modes(point), unrolled.latent_modes(point)
+    assert list(here) == list(there)
+    densities = [p.log_joint(point, modes) for p, modes in ((program, here), (unrolled, there))]
+    near(densities[0], densities[1])
+    draws, tolerance = program.sample_latents(point, 20), 1e-4 if "single" in name else 1e-9
+    for k in range(20):
+        drawn = program.log_joint(point, {site: value[k] for site, value in draws.items()})
+        assert drawn <= densities[0] + tolerance
 
 
 def test_restarts_run_as_one_batch_in_programs_that_know_no_leading_dim() -> None:

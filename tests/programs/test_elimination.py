@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import pyro
@@ -125,3 +126,35 @@ def test_rows_that_are_no_mixture(departure: dict[str, Any]) -> None:
 def test_other_observations_are_no_mixture(name: str) -> None:
     model, params, data, _ = CASES[name]
     assert Program(model, data).as_mixture(params) is None
+
+
+def nested(data: Tensor) -> None:
+    """A latent of all rows, one of each row, and one of each entry."""
+    with pyro.plate("kinds", 2):
+        chance = pyro.sample("chance", dist.Beta(ones(2), 1.0))
+    regime = pyro.sample("regime", dist.Bernoulli(0.45 * ones())).long()
+    with pyro.plate("rows", data.shape[0], dim=-2):
+        group = pyro.sample("group", dist.Categorical(TABLE[regime]))
+        with pyro.plate("entries", data.shape[1], dim=-1):
+            slip = pyro.sample("slip", dist.Bernoulli(0.1 + 0.2 * group)).long()
+            p = Vindex(chance)[..., (group + slip) % 2]
+            pyro.sample("y", dist.Bernoulli(p), obs=data)
+
+
+TABLE = torch.tensor([[0.9, 0.1], [0.3, 0.7]], dtype=F64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_decoded_latents_are_the_joint_maximum_over_all_plates(seed: int) -> None:
+    data = torch.bernoulli(uniform(2, 2, seed=seed))
+    program, params = Program(nested, data), {"chance": torch.tensor([0.35, 0.8], dtype=F64)}
+    modes = program.latent_modes(params)
+    best = -float("inf")
+    for regime, *bits in itertools.product((0, 1), repeat=7):
+        latents = {
+            "regime": ones() * regime,
+            "group": torch.tensor(bits[:2]).reshape(2, 1),
+            "slip": (ones(4) * torch.tensor(bits[2:])).reshape(2, 2),
+        }
+        best = max(best, float(program.log_joint(params, latents)))
+    assert float(program.log_joint(params, modes)) == pytest.approx(best, abs=1e-12)

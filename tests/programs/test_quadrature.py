@@ -262,6 +262,30 @@ def test_the_stated_error_is_kept_or_warned_of() -> None:
         fit(rasch, data, EM(integration_error=1e-300))
 
 
+def far_groups(data: Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(torch.tensor(0.0, dtype=F64), 1e5))
+    spread = pyro.sample("spread", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+    with pyro.plate("groups", len(data)):
+        u = pyro.sample("u", dist.Normal(mean, spread))
+        pyro.sample("y", dist.Normal(u.unsqueeze(-1), 1.0).to_event(1), obs=data)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e4, 1e5])
+def test_data_far_from_zero_are_integrated_as_exactly(offset: float) -> None:
+    """Failed before: at 1e4 the error was that of another point, and a spread was 4 % off."""
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(40, 4, generator=generator, dtype=F64)
+    data = data + torch.randn(40, 1, generator=generator, dtype=F64)
+    found = fit(far_groups, data + offset, EM(tolerance=1e-10, parameter_tolerance=1e-6))
+    mean, spread = data.mean(), found.params["spread"].clone().requires_grad_()
+    assert float(found.params["mean"]) - offset == pytest.approx(float(mean), abs=1e-3)
+    variance = spread**2 + 1 / data.shape[1]  # of the mean of a group, the rest knows no spread
+    total = dist.Normal(mean, variance.sqrt()).log_prob(data.mean(1)).sum() - spread**2 / 8
+    curvature = float(2 * len(data) / variance * spread**2 / variance)
+    (slope,) = torch.autograd.grad(total, spread)
+    assert abs(float(slope)) / curvature**0.5 < 0.02  # standard errors
+
+
 def test_classes_beside_abilities_are_found() -> None:
     rng = np.random.default_rng(7)
     first = rng.random(400) < 0.4

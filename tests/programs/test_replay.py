@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inference import fit
+from inference.programs import replay
 from inference.programs.replay import recorded
 
 F64 = torch.float64
@@ -222,3 +223,13 @@ def test_a_program_that_prints_a_value_is_fitted_without_a_replay() -> None:
     found = fit(model, x)
     assert said
     assert found.params["location"].sort().values.tolist() == pytest.approx([0, 4], abs=0.6)
+
+
+def test_a_recording_that_holds_too_much_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return ((x.unsqueeze(-1) * torch.arange(100.0)).exp().sum(),)
+
+    point = torch.ones(10)
+    assert recorded(function, point) is not function
+    monkeypatch.setattr(replay, "MOST_HELD", 4000)
+    assert recorded(function, point) is function

@@ -107,6 +107,20 @@ def test_restarts_of_crossed_plates_in_rows_are_each_of_them() -> None:
         torch.testing.assert_close(batch[0], program.log_marginal_rows(other))
 
 
+def test_decoded_latents_of_crossed_plates_are_the_joint_maximum() -> None:
+    """Found among all configurations of the rows' and columns' classes."""
+    for seed in range(4):
+        data = table(4, 3, seen=0.8, seed=seed)
+        program = Program(latent_blocks, data)
+        best = max(
+            float(program.log_joint(POINT, {"z": torch.tensor([z]).mT, "w": torch.tensor(w)}))
+            for z in itertools.product(range(2), repeat=4)
+            for w in itertools.product(range(3), repeat=3)
+        )
+        modes = program.latent_modes(POINT)
+        assert float(program.log_joint(POINT, modes)) == pytest.approx(best, abs=1e-12)
+
+
 def test_draws_of_crossed_latents_have_their_joint_distribution() -> None:
     data = table(3, 2)
     torch.manual_seed(0)

@@ -51,6 +51,8 @@ FREED = DifferentialItems(
     COST,
     COST,
     COST,
+    np.array([1, 0]),
+    ("A", "B"),
 )
 RATIO = RatioTest(40.0, 0.01, torch.linspace(0, 10, 99), 0, 0, 99)
 DEPENDS = ClassRegression(

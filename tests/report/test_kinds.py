@@ -90,13 +90,13 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, set[str]]] = {
         lambda: Mixture(2, Bernoulli(), 6),
         BITS,
         SHORT,
-        {"verdict", "components", "classes", "estimates", "latents"},
+        {"verdict", "components", "classes", "estimates"},
     ),
     "normal mixture": (
         lambda: Mixture(2, MultivariateNormal(), 3),
         REALS,
         SHORT,
-        {"verdict", "components", "estimates", "latents"},
+        {"verdict", "components", "estimates"},
     ),
     "options": (
         lambda: OptionsHMM(3, 2, 2),

@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from zoo.rows_hidden_markov import duration_tables, visits_of
 
 from inference import Fit
 from inference.base.align import match_columns
 from inference.structures.options.align import permute_options
-from ppl_models import OptionsHMM
+from ppl_models import (
+    FreeDurations,
+    GeometricDurations,
+    NegativeBinomialDurations,
+    OptionsHMM,
+    PoissonDurations,
+)
 
 Params = dict[str, Tensor]
 
@@ -105,6 +112,78 @@ def by_ends(params: Mapping[str, np.ndarray], data: np.ndarray) -> np.ndarray:
     return by_paths({**params, "high": high}, data)
 
 
+def paths_of_visits(
+    model: OptionsHMM, params: Mapping[str, np.ndarray], row: np.ndarray
+) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Every path of options of one packed sequence (T, 2), and its probability with states and
+    actions, visit by visit.
+    """
+    row = row[row[:, 0] >= 0]
+    # states and actions along every path, options following each other at no cost
+    paths, total = all_paths({**params, "high": np.ones_like(params["choice"])}, row)
+    durations, survival = duration_tables(model, params)
+    for i, path in enumerate(paths):
+        *ended, (last, steps) = visits_of(path)
+        t, value = 0, np.exp(survival[last, steps - 1])
+        for (k, n), (following, _) in itertools.pairwise([*ended, (last, steps)]):
+            t += n
+            value *= np.exp(durations[k, n - 1]) * params["choice"][row[t, 0], k, following]
+        total[i] *= value
+    return paths, total
+
+
+def visiting(model: OptionsHMM, truth: Params) -> Params:
+    """The same with durations and choices in the place of the high-level policy."""
+    generator = np.random.default_rng(6)
+    states, options = truth["high"].shape[:2]
+    rest = {name: value for name, value in truth.items() if name != "high"}
+    choice = generator.dirichlet(np.full(options, 2.0), size=(states, options))
+    choice = choice * (1 - np.eye(options))
+    own = {
+        "mean_durations": generator.uniform(1.5, 3.0, size=options),
+        "duration_sizes": generator.uniform(0.5, 5.0, size=options),
+        "duration_chances": generator.dirichlet(
+            np.full(model.durations.max_duration or 2, 2.0), size=options
+        ),
+    }
+    own = {name: own[name] for name in model.durations.site_dims}
+    own["choice"] = choice / choice.sum(-1, keepdims=True)
+    return rest | {name: torch.tensor(value) for name, value in own.items()}
+
+
+def duration_rows(row: type) -> list[Any]:
+    """Rows of options with durations."""
+    out = []
+    for durations, (s, a, o), steps in (
+        (NegativeBinomialDurations(3), (2, 2, 3), 4),
+        (PoissonDurations(4), (3, 2, 2), 4),
+        (FreeDurations(3), (2, 2, 2), 5),
+        (GeometricDurations(), (2, 2, 3), 3),
+    ):
+        model = OptionsHMM(s, a, o, num_steps=steps, durations=durations)
+        shapes = {
+            "initial": (s, o),
+            "low": (s, o, a),
+            "choice": (s, o, o),
+            "environment": (a, s, s),
+            "trajectories": (steps, 2),
+            **{
+                name: (o, durations.max_duration) if name == "duration_chances" else (o,)
+                for name in durations.site_dims
+            },
+        }
+
+        def by_visits(
+            params: Mapping[str, np.ndarray], data: np.ndarray, model: OptionsHMM = model
+        ) -> np.ndarray:
+            return np.array([np.log(paths_of_visits(model, params, r)[1].sum()) for r in data])
+
+        truth = visiting(model, options_truth(s, a, o, seed=20 + len(out)))
+        name = "options-durations-" + durations.title.replace(" ", "-")
+        out.append(row(name, model, truth, shapes, by_visits))
+    return out
+
+
 def options_rows(row: type) -> list[Any]:
     """The rows; ``row`` is the table's record."""
     out = []
@@ -157,6 +236,7 @@ def options_rows(row: type) -> list[Any]:
     }
     return [
         *out,
+        *duration_rows(row),
         row(
             "options-recovers",
             model,

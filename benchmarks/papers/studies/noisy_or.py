@@ -174,7 +174,7 @@ def published_dictionary(angle: int, columns: int, runs: int, seed: int) -> dict
     truth = load_paired_dictionary(angle)
     rows = sample_sparse_codes(truth, 10_000, SPARSITY)[0][NUM_HELD_OUT:]
     truth, rows, start = rotated(truth, rows, columns, runs, START_SEED + seed)
-    problem = problem_of(SparseCoding(rows.shape[1], columns, SPARSITY), rows, seed)
+    problem = problem_of(SparseCoding(rows.shape[1], columns, SPARSITY, noise=1e-3), rows, seed)
     method = GradientAlternation(num_epochs=EPOCHS_OF_DICTIONARIES)
     outcome = method.run(problem, {"dictionary": start}, NoProgress(), None)
     found = [column_recovery(own, truth) for own in outcome.params["dictionary"]]

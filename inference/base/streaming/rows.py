@@ -94,6 +94,15 @@ class CheckedRows:
                 give_back()
         _refuse_changed(self.stamps)
 
+    def labels_at(self, place: slice | Tensor, data: Any) -> dict[str, Tensor]:
+        """Labels of a block, its rows among all; steps of sequences as many as the block has."""
+        like = first_tensor(data)
+        out = {site: table[place] for site, table in (self.labels or {}).items()}
+        return {
+            site: table[:, : like.shape[1]] if like.dim() == table.dim() == 3 else table
+            for site, table in out.items()
+        }
+
     def weighted(self) -> Iterator[tuple[Any, Tensor | None]]:
         """Iterate over this process's blocks with the weights of their rows, (n,)."""
         first = self.first_row

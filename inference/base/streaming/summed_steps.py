@@ -16,6 +16,7 @@ from inference.base.steps import EStep, GenericSteps, Steps
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.expectation import SummedExpectation
+from inference.programs.labelled import Labelled
 from inference.programs.program import Params, Program
 
 S = TypeVar("S")
@@ -48,8 +49,8 @@ class SummedSteps(Steps[S]):
             own = slice(self.rows.first_row + place.start, self.rows.first_row + place.stop)
             weights = None if self.rows.weights is None else self.rows.weights[own]
             steps: Any = self.steps.on(data, weights)
-            for table in (self.rows.labels or {}).values():  # of one latent
-                steps = replace(steps, labels=table[own].to(data))
+            for table in self.rows.labels_at(own, data).values():  # of one latent
+                steps = replace(steps, labels=table)
             statistics, log_likelihood, log_prior = steps.e_step(params)
             return {
                 "statistics": statistics,
@@ -86,18 +87,26 @@ class SummedGenericSteps(Steps[Any]):
         rows: all of them.
         num_steps: L-BFGS iterations of one M-step, where Newton's method does not pay or has not
             arrived.
+        model: of the program, without labels.
     """
 
     program: Program
     rows: CheckedRows
     num_steps: int
+    model: Callable[..., Any]
 
     @cached_property
     def _halves(self) -> SummedExpectation:
         return SummedExpectation(self.program, self._summed, self.rows.num_rows, self._agreed)
 
-    def _summed(self, of_rows: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
-        return self.rows.summed(lambda data, _: of_rows(data))
+    def _summed(self, of_rows: Callable[[Program], dict[str, Tensor]]) -> dict[str, Tensor]:
+        if not self.rows.labels:
+            return self.rows.summed(lambda data, _: of_rows(self.program.with_data(data)))
+
+        def labelled(place: slice, data: Any) -> dict[str, Tensor]:
+            return of_rows(Program(Labelled(self.model, self.rows.labels_at(place, data)), data))
+
+        return self.rows.summed_at(labelled)
 
     def _agreed(self, point: Tensor) -> Tensor:
         return self.rows.processes.params_of_first({"point": point})["point"]

@@ -30,7 +30,6 @@ from inference.report.sections import (
     fitted,
     middle,
     of_rows,
-    profile_text,
     told,
     tried,
     without_rows,
@@ -47,7 +46,7 @@ from inference.selection.attribute_groups import (
     item_scores,
 )
 from inference.structures.attribute_groups import AttributeGroupsStructure
-from ppl_models.parts.repr import counted, listed
+from ppl_models.parts.repr import counted, listed, profile_name
 from ppl_models.parts.responses import Bernoulli
 
 MOST_FREED = 3  # items that are fitted apart, to say by how much they differ
@@ -216,7 +215,7 @@ def _groups(subject: Subject, found: GroupComparison) -> Iterator[Part]:
 def _profiles(subject: Subject, found: GroupComparison) -> Iterator[Part]:
     names, shares = _names(subject), found.shares
     order = np.argsort(-shares.max(0), kind="stable")[:MOST_PROFILES]
-    profiles = [profile_text(names, found.profiles[c]) for c in order]
+    profiles = [profile_name(names, found.profiles[c]) for c in order]
     head = ("attributes that a row has", *found.groups)
     yield Table.of(head, profiles, *map(texts, shares[:, order]))
     if len(order) < shares.shape[1]:
@@ -245,6 +244,7 @@ def _differential(subject: Subject, found: ItemScores) -> Iterator[Part]:
         "p, equally for all profiles": texts(tests.uniform_p, ".2g"),
         "p, in what attributes do": texts(tests.non_uniform_p, ".2g"),
         "effect": [f"{effect:.3f}" for effect in tests.effect],
+        "lowest for": [tests.groups[int(own)] for own in tests.lowest],
     }
     yield Table.of(columns)
 

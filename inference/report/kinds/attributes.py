@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.causal.of_fit import AttributeReport, discover_attributes, profile_posterior
+from inference.causal.of_fit import AttributeReport, profile_posterior, report_of_table
 from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.inspection.attributes import Reversal, all_bernoulli, reversals
 from inference.inspection.classification import Classification, classify_rows
@@ -29,6 +29,7 @@ from inference.inspection.item_rules import ItemRules, item_rules
 from inference.inspection.q_validation import QValidation, validate_q
 from inference.plots.attributes import plot_item_curves, plot_profiles, plot_q_matrix
 from inference.report.causal import causal_parts, verdict_in_words
+from inference.report.kinds.layers import graph_choice
 from inference.report.odds_ratios import odds_ratios
 from inference.report.page import number, picture, texts, with_error
 from inference.report.parts import Finding, Note, Paragraph, Part, Section, Table, Verdict
@@ -41,7 +42,6 @@ from inference.report.sections import (
     fitted,
     middle,
     of_rows,
-    profile_text,
     told,
     tried,
     without_rows,
@@ -53,7 +53,7 @@ from inference.structures.layers.free_table import table_gain
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.repr import counted, listed
+from ppl_models.parts.repr import counted, listed, profile_name, together
 
 MOST_ITEMS, MOST_PROFILES, MOST_FALLS, MOST_PAIRS, MOST_CURVES = 80, 16, 20, 12, 200
 MOST_LISTED = 14  # attributes whose profiles are listed
@@ -219,7 +219,7 @@ def graph(subject: Subject) -> AttributeReport | Refused:
         return Refused(say("attributes.graph_refused"))
     if not 2 <= size <= MOST_GRAPHED:
         return Refused(say("attributes.graph_limits", MOST_GRAPHED=MOST_GRAPHED))
-    return of_rows(subject, lambda fit, data: discover_attributes(fit, data, names=names))
+    return of_rows(subject, lambda fit, data: report_of_table(fit, data, names=names))
 
 
 @dataclass(frozen=True)
@@ -484,6 +484,9 @@ def _q_matrix(subject: Subject) -> Iterator[Part]:
     """The Q-matrix as a picture, and the rows that the answers speak against."""
     words = "the Q-matrix, coloured by what attributes add"
     yield picture(lambda: plot_q_matrix(subject.fit, names=subject.names), words)
+    if layer_of(subject).estimated:
+        yield from graph_choice(subject.fit)
+        return
     yield from told(subject, q_validation, _changes, say("attributes.q_unknown"))
 
 
@@ -550,12 +553,12 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     yield Table.of(columns)
     if np.isfinite(errors).any():
         yield Note("Standard errors in brackets.")
-    yield Paragraph(say("attributes.profile_accuracy", accuracy=100 * found.accuracy))
     if found.note:  # parameters estimated from the same rows are not allowed for
         yield Note(say("attributes.uncorrected_shares", note=found.note))
     else:
         said = 100 * (found.accuracy + found.overstated)
-        yield Note(say("attributes.corrected_shares", said=said))
+        accuracy = 100 * found.accuracy
+        yield Note(say("attributes.corrected_shares", said=said, accuracy=accuracy))
     if open_ones:
         yield Paragraph(say("attributes.undetermined_shares", open_ones=listed(open_ones)))
     if doubtful:
@@ -583,7 +586,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
         is_open = np.isnan(known.standard_errors) & (chances.detach().cpu().numpy() > ABSENT)
         errors = np.where(is_open, MOST_ERROR, known.standard_errors)
     columns = {
-        "attributes that a row has": [profile_text(names, profiles[c].tolist()) for c in order],
+        "attributes that a row has": [profile_name(names, profiles[c].tolist()) for c in order],
         "share of the population": [_share(float(chances[c]), float(errors[c])) for c in order],
     }
     yield Table.of(columns)
@@ -663,7 +666,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     found = subject.once(curves)
     if not isinstance(found, Refused):
         places = zip(found.item.tolist(), found.profiles, strict=True)
-        own = [[items[j], ", ".join(map(str, has)) or "none"] for j, has in places]
+        own = [[items[j], together(has)] for j, has in places]
         shares = zip(found.expected.tolist(), found.standard_errors.tolist(), strict=True)
         right = [with_error(value, error, form) for value, error in shares]
         head = (
@@ -691,7 +694,7 @@ def _fallen(subject: Subject, found: list[Reversal]) -> Iterator[Part]:
     columns = {
         "item": [fall.item for fall in found],
         "attribute that is added": [fall.attribute for fall in found],
-        "beside": [", ".join(fall.having) or "none" for fall in found],
+        "beside": [together(fall.having) for fall in found],
         "fall": [f"{fall.fall:.3g}" for fall in found],
     }
     yield from cut(Table.of(columns), MOST_FALLS, "largest")
@@ -777,11 +780,7 @@ def _statistics(subject: Subject, found: LimitedInformationFit) -> Iterator[Part
     rows = [
         ["M2", number(found.m2), degrees],
         ["RMSEA2", number(found.rmsea2, 4), f"from {low:.4f} to {high:.4f} (90 %)"],
-        [
-            "SRMSR",
-            number(found.srmsr, 4),
-            "root mean square residual correlation of pairs of items",
-        ],
+        ["SRMSR", number(found.srmsr, 4), "root mean square residual correlation of items"],
     ]
     yield Table(("statistic", "value", ""), rows)
     yield Paragraph(say(f"attributes.{'good' if _is_well(found, GOOD_RMSEA) else 'poor'}_fit"))

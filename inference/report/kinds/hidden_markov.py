@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import norm, poisson
 
 from inference.base.structure import Structure
 from inference.fitting.repr import rows_in_words
@@ -54,7 +55,7 @@ from ppl_models.parts.repr import counted
 MOST_NAMED = 5  # items whose residuals are named in the verdict
 OUTLYING = 3.5  # size of a residual that stands out among thousands
 CLEAR = 0.1  # of a spread from 1, or of a correlation from 0: less is not worth words
-FAR_BY_CHANCE = 0.000465  # share of residuals of a right model beyond 3.5
+BY_CHANCE = 0.01  # probability that a right model shows any misfit of residuals
 
 
 @dataclass(frozen=True)
@@ -68,27 +69,34 @@ class Residuals:
     num: int
     num_far: int
 
-    @property
-    def faults(self) -> list[str]:
-        """Misfits by more than three standard errors, in words."""
-        far, out = FAR_BY_CHANCE * self.num, []
-        if abs(self.spread - 1) > max(CLEAR, 3 / math.sqrt(2 * self.num)):
+    def faults(self, num_items: int) -> list[str]:
+        r"""Misfits that a right model of so many items rarely has, in words.
+
+        Any of the 3 J statistics is called a misfit by a right model with a probability of at most
+        .01 (Bonferroni: .01 / (3 J) each). Standard errors are :math:`1 / \sqrt{2 n}` of the
+        spread and :math:`1 / \sqrt{n}` of the correlation; the number of far steps is Poisson.
+        """
+        level, out = BY_CHANCE / (3 * num_items), []
+        reach = float(norm.isf(level / 2))
+        if abs(self.spread - 1) > max(CLEAR, reach / math.sqrt(2 * self.num)):
             out.append(f"spread {self.spread:.2f} (1 is right)")
-        if abs(self.memory) > max(CLEAR, 3 / math.sqrt(self.num)):
+        if abs(self.memory) > max(CLEAR, reach / math.sqrt(self.num)):
             out.append(f"correlation {self.memory:.2f} with the step before (0 is right)")
-        if self.num_far > 1 + far + 3 * math.sqrt(far):
+        expected = 2 * float(norm.sf(OUTLYING)) * self.num
+        if poisson.sf(self.num_far - 1, expected) < level:
             out.append(f"{counted(self.num_far, 'step')} far from all predictions")
         return out
 
 
 def _off(found: list[Residuals]) -> list[str]:
     """Items whose residuals are off, with their faults."""
-    return [f"{own.item}: {', '.join(own.faults)}" for own in found if own.faults]
+    faults = {own.item: own.faults(len(found)) for own in found}
+    return [f"{item}: {', '.join(own)}" for item, own in faults.items() if own]
 
 
-def _far_first(found: list[Residuals]) -> str:
+def _far_first(off: list[str]) -> str:
     """Advice to look at steps far out, where there are any."""
-    is_far = any("far from" in fault for own in found for fault in own.faults)
+    is_far = any("far from" in text for text in off)
     return say("hidden_markov.far_first") if is_far else ""
 
 
@@ -122,6 +130,8 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Verdict:
         items=counted(about.emission.num_items, "item"),
         num_states=about.num_states,
     )
+    if about.durations is not None:
+        words += say("hidden_markov.semi", title=about.durations.title)
     asked = (on_convergence, on_determination, on_latents, _on_residuals, on_prediction)
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
@@ -137,7 +147,7 @@ def _on_residuals(subject: Subject) -> Finding | None:
     if not off:
         return finding("hidden_markov.residuals.fine")
     named = "; ".join(off[:MOST_NAMED])
-    return finding("hidden_markov.residuals.all", off=named, first=_far_first(found))
+    return finding("hidden_markov.residuals.all", off=named, first=_far_first(off))
 
 
 @fitted.register
@@ -244,5 +254,5 @@ def _(structure: HiddenMarkovStructure, subject: Subject) -> Iterator[Part]:
     off = _off(found)
     if off:
         yield Paragraph(
-            say("hidden_markov.residuals_off", off="; ".join(off), first=_far_first(found))
+            say("hidden_markov.residuals_off", off="; ".join(off), first=_far_first(off))
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inference.base.structure import Structure
@@ -138,10 +138,9 @@ def _(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             lines += [f"x_{{j}} | a_{{1}} ~ {line}" for line in _responses(layer, eta)]
         prior, bounds = _priors(layer)
         if layer.graph is not None:
+            edges = fit.graphs[layer.loadings] if layer.estimated else layer.graph
             found = "were found to be edges" if layer.estimated else "are free"
-            prior += (
-                f"; {int(layer.graph.sum())} of {layer.graph.numel()} {found}, the others are zero"
-            )
+            prior += f"; {int(edges.sum())} of {layer.graph.numel()} {found}, the others are zero"
         size = shape_text((layer.num_children, layer.num_features))
         rows.append([f"W, layer {d}", layer.loadings, size, prior])
         rows.append([f"b, layer {d}", layer.intercepts, shape_text((layer.num_children,)), bounds])
@@ -308,7 +307,7 @@ def _units(structure: LayeredStructure, subject: Subject) -> str:
 
 def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    yield from _choice(fit)
+    yield from graph_choice(fit)
     yield from _edges(structure, subject)
     yield picture(lambda: plot_latent_graph(fit, names=subject.names), "graph of latents and items")
     for layer in structure.layers:
@@ -319,7 +318,7 @@ def _graph(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
             )
 
 
-def _choice(fit: Fit) -> Iterator[Part]:
+def graph_choice(fit: Fit) -> Iterator[Part]:
     """Choice of the graph, in words."""
     choice = fit.choice
     if choice is None:
@@ -341,16 +340,22 @@ def _choice(fit: Fit) -> Iterator[Part]:
     yield Table.of(columns)
 
 
+def _full(latent: str, names: Sequence[Any]) -> list[str]:
+    """Names of latents, numbers with that of their site."""
+    return [f"{latent}[{name}]" if str(name).isdecimal() else str(name) for name in names]
+
+
 def _edges(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
-    fit = subject.fit
-    for layer in structure.layers:
+    fit, layers = subject.fit, structure.layers
+    for d, layer in enumerate(layers):
         graph = fit.graphs[layer.loadings]
         if bool(graph.all()) or max(graph.shape) > MOST_EDGES_SHOWN:
             continue
         is_items = layer.items is not None
         dims = ("item",) if is_items else dims_of(fit, layer.intercepts, (layer.num_children,))
         children = labels_of(fit, dims[0], layer.num_items, subject.names)
-        parents = _parents(subject, layer)
+        parents = _full(layer.parent, _parents(subject, layer))
+        children = children if is_items else _full(layers[d - 1].parent, children)
         rows = [
             [str(child), *("1" if edge else "0" for edge in line)]
             for child, line in zip(children, graph.tolist(), strict=True)

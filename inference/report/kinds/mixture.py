@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from inference.fitting.columns import labels_of
 from inference.inspection.table_fit import TableFit, table_fit
 from inference.plots.components import plot_categories, plot_groups
 from inference.plots.layers import plot_loadings
-from inference.report.latent_use import certainty, classified_in_words
+from inference.report.latent_use import certainty, classified_in_words, latents
 from inference.report.mixture_findings import (
     Groups,
     dependent_items,
@@ -208,27 +208,35 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     numbers = {"num_components": about.num_components, "num_items": about.num_items}
     yield Paragraph(say(f"mixture.{kind}", **numbers))
     before = (
-        "log P(c = k | z) / P(c = 0 | z) = coefficients[k, intercept] + coefficients[k] . z"
+        "log [P(c = k | z) / P(c = 0 | z)] = coefficients[k, intercept] + coefficients[k] . z"
         if structure.regresses
         else "c ~ Categorical(weights)"
     )
-    yield Equations((before, f"x | c = k ~ {structure.distribution.shown}"))
+    yield Equations(
+        (before, f"x | c = k ~ {structure.distribution.shown.replace('component', 'group')}")
+    )
     if structure.regresses:
         yield Paragraph(
-            f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its component a"  # type: ignore[union-attr]
+            f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its group a"  # type: ignore[union-attr]
             " row's items do not depend on them."
         )
     own = {
-        "weights": "share of each component",
-        "coefficients": "of each term in the log-odds of each component against component 0",
+        "weights": "share of each group",
+        "coefficients": "of each term in the log-odds of each group against group 0",
     }
     yield parameters(
         subject,
         {
             **{name: words for name, words in own.items() if name in subject.fit.params},
-            **meanings_of("component"),
+            **meanings_of("group"),
         },
     )
+
+
+@latents.register
+def _(structure: MixtureStructure, subject: Subject) -> Iterable[Part]:
+    """Nothing that the table of groups has not."""
+    return () if subject.data is not None else latents.dispatch(Structure)(structure, subject)
 
 
 @middle.register
@@ -255,7 +263,7 @@ def _answers(subject: Subject) -> Iterator[Part]:
         lambda: plot_categories(subject.fit, subject.names),
         "probability of every answer in every group, one panel an item",
     )
-    yield Paragraph(say("mixture.answers_note", names=_names_note(subject)))
+    yield Paragraph(say("mixture.answers_note"))
 
 
 def _is_latent_class(structure: MixtureStructure) -> bool:
@@ -311,11 +319,9 @@ def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     elif site != "probabilities" and subject.fit.params[site].shape[1] > 1:
         yield picture(
             lambda: plot_loadings(subject.fit, site, names=subject.names),
-            f"heat map of {site}, component by component",
+            f"heat map of {site}, group by group",
         )
-        yield Paragraph(
-            "Red is above zero, blue below. Components are in the order of falling weight."
-        )
+        yield Paragraph("Red is above zero, blue below. Groups are in the order of falling weight.")
 
 
 def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
@@ -333,7 +339,9 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     ]
     put = np.bincount(groups.chances.argmax(-1), minlength=len(shares)) / len(groups.chances)
     modal = [f"{100 * share:.1f} %" for share in put[:MOST_GROUPS]]
-    rows.append(["share put there, most probable", *modal, "100 %", ""])
+    rows.append(["share of rows by most probable group", *modal, "100 %", ""])
+    sure = [number(own, 3) if own > 0 else "" for own in groups.right[:MOST_GROUPS]]
+    rows.append(["mean probability of the group in these rows", *sure, "", ""])
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
         rows.append(
             [
@@ -346,14 +354,8 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
     if found is not None:
-        yield Paragraph(
-            f"{classified_in_words(found, 'row')} Entropy R2 is {found.entropy_r2:.2f}"
-            + (
-                " as the posterior has it."
-                if found.note
-                else f" (uncorrected: {found.said_r2:.2f})."
-            )
-        )
+        said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
+        yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}).")
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(
             say("mixture.truncation_note", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)

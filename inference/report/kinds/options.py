@@ -140,8 +140,17 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
         if isinstance(structure, OptionsStructure)
         else "probability of each option at the first step"
     )
+    durations = getattr(subject.fit.structure.about, "durations", None)
+    equations: tuple[str, ...] = EQUATIONS
+    if durations is not None:
+        visit = durations.equation.replace("{k}", "{o}").replace("| k", "| o")
+        equations = (
+            EQUATIONS[0],
+            visit,
+            "o_{t+1} ~ choice of option o_{t} in the new state s_{t+1}",
+        )
     return [
-        Equations(EQUATIONS),
+        Equations(equations),
         parameters(subject, {"initial": first, **entry("options.meanings")}),
     ]
 

@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 from inference.base.assigned_starts import centres
 from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.dispatch import distribution_of
+from inference.base.durations import geometric_means, maximise_durations
 from inference.base.steps import EStep, RunningSum, Steps
 from inference.programs.program import Params, Program
-from inference.structures.hidden_markov.durations import geometric_means, maximise_durations
 from inference.structures.hidden_markov.forward_backward import (
     Cut,
     Densities,
@@ -141,7 +141,7 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     does not fall.
 
     Of durations :mod:`~inference.structures.hidden_markov.visits` has the posteriors and
-    :mod:`~inference.structures.hidden_markov.durations` the M-step.
+    :mod:`~inference.base.durations` the M-step.
 
     Args:
         about: the model's description.

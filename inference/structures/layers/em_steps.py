@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.elimination import FiniteMixture
 from inference.programs.program import Program
+from inference.programs.sites import density_of
 from inference.structures.layers.glm import LayerStatistics, Params, maximise_layer, normal_exponent
 from ppl_models.descriptions.covariate_root import root_of_rows, root_with_columns
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.item_response import ItemResponse, LinearPredictor
-from ppl_models.parts.responses import ResponseFamily, filled
+from ppl_models.parts.responses import ResponseFamily, filled, sizes
 from ppl_models.parts.sizes import MISSING
 
 # values of the covariates times configurations times restarts whose weights are held at once
@@ -236,33 +238,60 @@ class LayeredSteps(Steps[TowerStatistics]):
         )
 
     def _known_mixture(self, params: Params) -> FiniteMixture | None:
-        """Mixture by the description of one layer, without a run; None where a run differs."""
+        """Mixture by the description of the layers, without a run; None where a run differs."""
         layer = self.layers[0]
-        if len(self.layers) > 1 or layer.tabled or layer.curved or not self.program.is_own:
+        if layer.tabled or layer.curved or not self.program.is_own:
             return None
         if "described" not in layer.memory:  # found out once
             run = self.program.as_mixture(params)
             found = self._of_description(params)
-            layer.memory["described"] = run is not None and all(
-                torch.allclose(one.expand_as(other), other, rtol=1e-9, atol=1e-9)
-                for one, other in (
+            pairs = []
+            if run is not None:
+                counts = found.log_weights.detach().exp()
+                above = [own.upper_posteriors(counts) for own in (run, found) if found.upper]
+                pairs = [
                     (run.values, found.values),
                     (run.log_weights, found.log_weights),
                     (run.log_prior, found.log_prior),
-                    (run.response.eta, found.response.eta),
-                )
+                    (run.response.eta.squeeze(), found.response.eta.squeeze()),
+                    *(
+                        (above[0][name].squeeze(), value.squeeze())
+                        for own in above[1:]
+                        for name, value in own.items()
+                    ),
+                ]
+            layer.memory["described"] = run is not None and all(
+                torch.allclose(one.expand_as(other), other, rtol=1e-9, atol=1e-9)
+                for one, other in pairs
             )
         return self._of_description(params) if layer.memory["described"] else None
 
     def _of_description(self, params: Params) -> FiniteMixture:
-        """Mixture of one layer; of the program the prior of the parameters alone is asked."""
+        r"""Mixture over the lowest latents.
+
+        Its weights are sums over the configurations b of the latents above, a those below,
+
+        .. math::
+
+            p(a) = \sum_b p(b) \prod_k \sigma(\eta_{bk})^{a_k} (1 - \sigma(\eta_{bk}))^{1 - a_k} .
+        """
         layer = self.layers[0]
         like = params[layer.loadings]  # (R, J, P)
-        values = self._configurations(layer, like)
+        values, features = self._features(layer, like)
         # dims are configurations, restarts, rows, as where the program is run
         above = {name: params[name].unsqueeze(1) for name in self.root.sites()}
-        log_weights = self.root.distribution(above).log_prob(values[:, None, None])  # (C, R, 1)
-        features, intercepts = layer.features(values), params[layer.intercepts]
+        top, _ = self._features(self.layers[-1], like)
+        log_weights = self.root.distribution(above).log_prob(top[:, None, None])  # (C, R, 1)
+        tables = {}
+        for child, own in zip(self.layers[:-1], self.layers[1:], strict=True):
+            below, (_, design) = self._features(child, like)[0], self._features(own, like)
+            odds = design @ params[own.loadings].mT + params[own.intercepts].unsqueeze(-2)
+            table = below @ odds.mT - softplus(odds).sum(-1).unsqueeze(-2)  # (R, a, b)
+            tables[own.child] = table.movedim(0, -1).unsqueeze(-1).detach().requires_grad_()
+        with torch.enable_grad():
+            for table in reversed(tables.values()):
+                log_weights = (table + log_weights).logsumexp(1)
+        intercepts = params[layer.intercepts]
         (num, size), wide = like.shape[1:], len(values)
         eta: Tensor | LinearPredictor
         if wide * num <= (wide + num) * (size + 1):  # a product with it is the cheaper
@@ -277,9 +306,49 @@ class LayeredSteps(Steps[TowerStatistics]):
             values,
             log_weights.squeeze(-1).mT,
             ItemResponse(layer.response, eta, dispersion),
-            {},
-            self.program.log_prior(params),
+            tables,
+            self._log_prior(params),
         )
+
+    def _features(self, layer: GeneralizedLinearLayer, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Configurations of a layer's parents, (C, K), and their features, (C, P), once a layer."""
+        name = "configurations", like.dtype, like.device
+        if name not in layer.memory:
+            values = self._configurations(layer, like)
+            layer.memory[name] = values, layer.features(values)
+        return cast("tuple[Tensor, Tensor]", layer.memory[name])
+
+    def _log_prior(self, params: Params) -> Tensor:
+        r"""Log-prior without a run of the program, (R,).
+
+        Normal priors of loadings W and intercepts b are a constant less half a quadratic form of
+        (b, W) and less the penalty; the constant is that of the program at W = 0, b = 0. Priors of
+        all else but the root's sites are flat.
+        """
+        layer, root = self.layers[0], self.root
+        if layer.dispersion and bool(sizes(layer.response, layer.num_items).any()):
+            return self.program.log_prior(params)
+        like = params[layer.loadings]
+        name = "log-prior", like.dtype, like.device
+        if name not in layer.memory:
+            given = root.priors(like.new_zeros(())) if hasattr(root, "priors") else {}
+            densities = {site: density_of(prior) for site, prior in given.items()}
+            origin = {site: value[:1] for site, value in params.items()}
+            origin |= {
+                site: torch.zeros_like(origin[site])
+                for own in self.layers
+                for site in (own.loadings, own.intercepts)
+            }
+            origin |= root.uniform(like)
+            constant = self.program.log_prior(origin) - self._relaxed_prior(origin)
+            for site, density in densities.items():
+                constant = constant - density(origin[site])
+            layer.memory[name] = densities, constant
+        densities, constant = layer.memory[name]
+        total = constant + self._relaxed_prior(params)
+        for site, density in densities.items():
+            total = total + density(params[site])
+        return cast("Tensor", total)
 
     def _configurations(self, layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
         """Configurations of a layer's parents that the program lists, (C, K)."""
@@ -302,7 +371,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         return replace(self, layers=layers, relaxed=True)
 
     def _relaxed_prior(self, params: Params) -> Tensor:
-        """Minus the convex penalties and the normal priors' exponents, up to a constant."""
+        """Minus the penalties and the normal priors' exponents, the log-prior to a constant."""
         total = torch.zeros(())
         for layer in self.layers:
             total = total - normal_exponent(layer, params)
@@ -381,7 +450,9 @@ def expected_statistics(
                 told = labels[start : start + chunk]
                 offset = offset + (told[..., 1] @ values.mT + told[..., 0] @ (1 - values).mT)
             likelihood = (
-                logits.add_(offset) if logits.is_contiguous() else (logits + offset).contiguous()
+                logits.add_(offset)
+                if logits.is_contiguous()
+                else torch.add(logits, offset, out=logits.new_empty(logits.shape))
             )
             peak = likelihood.amax(-1, keepdim=True)
             likelihood.sub_(peak).exp_()  # not normalised: dividing (R, n) numbers later is cheaper

@@ -558,13 +558,18 @@ def maximise_dispersion(
 
 
 def precisions(layer: GeneralizedLinearLayer, like: Tensor) -> Tensor:
-    """Precision matrix of every child's normal prior, (J or 1, P, P)."""
-    parts = [part.rows for part in layer.parts()]
-    own = [(columns, layer.precision(columns, like)) for columns in parts]
-    each = [value for _, value in own if value is not None]
-    if len(each) == 1:
-        return each[0].unsqueeze(0)
-    return torch.cat([v.expand(c.stop - c.start, -1, -1) for c, v in own if v is not None])
+    """Precision matrix of every child's normal prior, (J or 1, P, P), made once for a layer."""
+    name = "precisions", like.dtype, like.device
+    if name not in layer.memory:
+        parts = [part.rows for part in layer.parts()]
+        own = [(columns, layer.precision(columns, like)) for columns in parts]
+        each = [(c, value) for c, value in own if value is not None]
+        layer.memory[name] = (
+            each[0][1].unsqueeze(0)
+            if len(each) == 1
+            else torch.cat([value.expand(c.stop - c.start, -1, -1) for c, value in each])
+        )
+    return cast("Tensor", layer.memory[name])
 
 
 def normal_exponent(layer: GeneralizedLinearLayer, params: Params) -> Tensor:

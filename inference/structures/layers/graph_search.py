@@ -31,7 +31,7 @@ from inference.structures.layers.categories import curves_of_categories, plain_p
 from inference.structures.layers.em_steps import LayeredSteps
 from inference.structures.layers.glm import LayerStatistics, precisions
 from inference.structures.layers.penalty_grid import climb_graphs, part_of
-from ppl_models.descriptions.layers import GeneralizedLinearLayer, LayerPart
+from ppl_models.descriptions.layers import FAINT, GeneralizedLinearLayer, LayerPart
 
 Move = tuple[int, int, int]  # layer, child, parent
 # of the refits that only judge
@@ -311,19 +311,16 @@ def estimated_graphs(
     Args:
         layers: bottom-up.
         params: by site name, without leading dims.
-        threshold: the least size of a loading that counts; the penalty's own if None, and without a
-            penalty every loading that is not zero.
+        threshold: the least size of a loading that counts; the penalty's own if None, on a graph
+            that was found a twentieth of the predictors' unit, else every loading that is not zero.
     """
     out = []
     for layer in layers:
-        size = params[layer.loadings].abs()
-        least = (
-            threshold
-            if threshold is not None
-            else 0.0
-            if layer.penalty is None
-            else float(layer.penalty.threshold)
-        )
+        size, least = params[layer.loadings].abs(), threshold
+        if least is None and layer.penalty is not None:
+            least = float(layer.penalty.threshold)
+        elif least is None:
+            least = FAINT * layer.unit(params) if layer.estimated else 0.0
         out.append(layer.by_child(layer.by_item((size >= least) & (size > 0))))
     return tuple(out)
 

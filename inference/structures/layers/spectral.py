@@ -331,7 +331,9 @@ def regression(layer: GeneralizedLinearLayer, x: Tensor, latents: Tensor) -> Par
     if mask is not None:
         statistic = statistic.mul_(family.spread(mask))
     stats = drawn_statistics(layer, statistic.mT, None if mask is None else mask.mT, latents.mT)
-    plain = _without_penalty(layer)
+    if "without penalty" not in layer.memory:
+        layer.memory["without penalty"] = _without_penalty(layer)
+    plain = layer.memory["without penalty"]
     start: Params = {layer.loadings: x.new_zeros(1, layer.num_children, layer.num_features)}
     if mask is None:
         seen = statistic.new_full(statistic.shape[1:], len(x), dtype=torch.long)

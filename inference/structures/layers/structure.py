@@ -265,10 +265,14 @@ class LayeredStructure(Structure):
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
             return None
-        labels = (problem.labels or {}).get(self.layers[0].parent)
-        return LayeredSteps.build(
-            self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
-        )
+
+        def build() -> LayeredSteps | None:
+            labels = (problem.labels or {}).get(self.layers[0].parent)
+            return LayeredSteps.build(
+                self.model, problem.data, chunk_elements, num_inner, problem.weights, labels
+            )
+
+        return problem.once(f"steps {chunk_elements} {num_inner}", build)
 
     def gibbs(self, program: Program) -> Gibbs:
         data = program.args[0]

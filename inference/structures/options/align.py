@@ -189,13 +189,15 @@ def permute_options(
     """Rename option ``order[i]`` to i; ``num_leading`` dims stand before a site's own."""
     by_option = (chain.initial, chain.low, chain.high, chain.termination, chain.choice)
     dim = num_leading + 1  # after the states
+    visits = () if chain.durations is None else tuple(chain.durations.site_dims)
     out = {
-        name: value.index_select(dim, order) if name in by_option else value
+        name: value.index_select(dim - (name in visits), order)
+        if name in by_option + visits
+        else value
         for name, value in params.items()
     }
-    return out | (
-        {chain.high: out[chain.high].index_select(dim + 1, order)} if chain.high in out else {}
-    )
+    twice = [chain.high] if chain.durations is None else [chain.high, chain.choice]
+    return out | {name: out[name].index_select(dim + 1, order) for name in twice if name in out}
 
 
 MOST_ROUNDS = 20

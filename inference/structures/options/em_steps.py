@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inference.base.durations import geometric_means, maximise_durations
 from inference.base.steps import EStep, Steps
 from inference.programs.program import Params
-from ppl_models.descriptions.options import ChainDescription, with_high
+from ppl_models.descriptions.options import ChainDescription, tables_of
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 
 MAX_ELEMENTS = 2**22  # entries of the products held at once; more restarts are taken in turn
@@ -24,17 +25,29 @@ class _Rows:
     Args:
         concentration: in the shape of the site, the rows last.
         num_dims: of a value.
+        possible: bool, which entries may be positive; None for all.
     """
 
     concentration: Tensor
     num_dims: int
+    possible: Tensor | None = None
 
     @cached_property
     def constant(self) -> Tensor:
         """Constant of the log-density."""
-        return (
-            torch.lgamma(self.concentration.sum(-1)).sum() - torch.lgamma(self.concentration).sum()
-        )
+        every = self.concentration
+        one = torch.lgamma(every)
+        if self.possible is not None:
+            every, one = (part.masked_fill(~self.possible, 0.0) for part in (every, one))
+        return torch.lgamma(every.sum(-1)).sum() - one.sum()
+
+    def mode(self, counts: Tensor) -> Tensor:
+        """Mode under counts."""
+        rows = mode(counts, self.concentration)
+        if self.possible is None:
+            return rows
+        rows = rows.masked_fill(~self.possible, 0.0)
+        return rows / rows.sum(-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density, summed over all but the leading dim of a value (R, ...)."""
@@ -81,11 +94,21 @@ class OptionSteps(Steps[Params]):
         chain: the model's description of itself.
         plan: what of the data never changes.
         gaps_elsewhere: whether actions are missing in other rows, where these are a part of all.
+        data: sequences of the plan; labels: log p(label | option) of their steps, (B, T, O), which
+            the plan then takes in; None where it has them or nothing is known.
     """
 
     chain: ChainDescription
     plan: ChainPlan
     gaps_elsewhere: bool = False
+    data: Tensor | None = None
+    labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.labels is not None:
+            table = self.labels.repeat_interleave(self.chain.num_ages, -1)
+            sizes = self.chain.num_states, self.chain.num_actions
+            object.__setattr__(self, "plan", plan_of(self.data, *sizes, table))
 
     @cached_property
     def _priors(self) -> dict[str, _Rows]:
@@ -98,6 +121,10 @@ class OptionSteps(Steps[Params]):
             c.low: _Rows(torch.full((s, o, a), c.concentration, **kind), 3),
             c.environment: _Rows(torch.full((a, s, s), c.concentration, **kind), 3),
         }
+        if c.durations is not None and c.choice is not None:
+            others = ~torch.eye(o, dtype=torch.bool, device=kind["device"]).expand(s, o, o)
+            flat = torch.ones(s, o, o, **kind).masked_fill(others, c.concentration)
+            return out | {c.choice: _Rows(flat, 3, others)}
         if c.termination is None or c.choice is None:
             return out | {c.high: _Rows(torch.full((s, o, o), c.concentration, **kind) + stay, 3)}
         ends = torch.tensor([c.concentration, c.concentration + c.stickiness], **kind).expand(
@@ -138,22 +165,16 @@ class OptionSteps(Steps[Params]):
 
     def e_step(self, params: Params) -> EStep[Params]:
         """Expected counts of every entry, log-likelihood and log-prior (R,)."""
-        params = with_high(self.chain, params)
+        tables = tables_of(self.chain, params)
         known, environment = self._environment, params[self.chain.environment].detach()
-        names = (
-            self.chain.initial,
-            self.chain.low,
-            self.chain.high,
-            *([self.chain.environment] if known is None else []),
-        )
-        num_restarts = len(environment)
-        each = self.plan.tree.num_held(self.chain.num_options) * self.chain.num_options**2
+        own = (*tables, *([environment] if known is None else []))
+        num_restarts, size = len(environment), tables[0].shape[-1]
+        each = self.plan.tree.num_held(size) * size**2
         step = max(1, MAX_ELEMENTS // each)
         parts, values = [], []
         for begin in range(0, num_restarts, step):
             leaves = [
-                params[name][begin : begin + step].detach().clone().requires_grad_()
-                for name in names
+                value[begin : begin + step].detach().clone().requires_grad_() for value in own
             ]
             initial, low, high, *of_moves = leaves
             moves = of_moves[0] if known is None else environment[begin : begin + step]
@@ -161,8 +182,8 @@ class OptionSteps(Steps[Params]):
             if known is None:
                 with torch.enable_grad():
                     seen = self.plan.log_moves(moves).sum(-1)
-                (own,) = torch.autograd.grad(seen.sum(), moves)
-                value, grads[-1] = value + seen.detach(), grads[-1] + own
+                (slope,) = torch.autograd.grad(seen.sum(), moves)
+                value, grads[-1] = value + seen.detach(), grads[-1] + slope
             parts.append([leaf.detach() * grad for leaf, grad in zip(leaves, grads, strict=True)])
             values.append(value)
         log_likelihood = torch.cat(values)
@@ -174,6 +195,11 @@ class OptionSteps(Steps[Params]):
             ),
             torch.zeros(()),
         )
+        if (durations := self.chain.durations) is not None:
+            zero = torch.zeros((), dtype=environment.dtype, device=environment.device)
+            priors = durations.priors(self.chain.num_options, zero, self.chain.concentration)
+            for name, prior in priors.items():
+                log_prior = log_prior + prior.log_prob(params[name])
         if known is not None and (
             environment.data_ptr() == known.value.data_ptr()
             or bool((environment == known.value).all())
@@ -190,21 +216,59 @@ class OptionSteps(Steps[Params]):
                 "data: impossible under the parameters (a probability of exactly zero met an"
                 " observation); start elsewhere, or use a concentration above 1"
             )
-        counts = {name: torch.cat([part[i] for part in parts]) for i, name in enumerate(names)}
+        counts = self._by_site([torch.cat(one) for one in zip(*parts, strict=True)])
         if known is not None:
             counts[self.chain.environment] = known.counts.expand(num_restarts, -1, -1, -1)
         return EStep(counts, log_likelihood, log_prior)
 
+    def _by_site(self, counts: list[Tensor]) -> Params:
+        """Expected counts of every site from those of the tables.
+
+        With durations beside them the visits that ended, that went on and that began or went on at
+        every age, (R, O, m) each.
+        """
+        c, num = self.chain, self.chain.num_ages
+        if c.durations is None:
+            names = c.initial, c.low, c.high, c.environment
+            return dict(zip(names, counts, strict=False))
+        both = (c.num_options, num)
+        first, low = counts[0].unflatten(-1, both), counts[1].unflatten(-2, both)
+        high = counts[2].unflatten(-1, both).unflatten(-3, both)  # (R, S, O, m, O, m)
+        went_on = high.diagonal(dim1=2, dim2=4).sum((1, 3)).mT  # of the same option
+        choice = high.sum((3, 5))
+        return {
+            c.initial: first.sum(-1),
+            c.low: low.sum(-2),
+            c.choice or "": choice - torch.diag_embed(choice.diagonal(dim1=-2, dim2=-1)),
+            "ended": high.sum((1, 4, 5)) - went_on,
+            "went_on": went_on,
+            "reached": first.sum(1) + high.sum((1, 2, 3)),
+            **({c.environment: counts[3]} if len(counts) > 3 else {}),
+        }
+
+    def _visits(self, statistics: Params, params: Params) -> Params:
+        """Parameters of durations, from the visits at every age."""
+        c = self.chain
+        if c.durations is None:
+            return {}
+        ended, went_on = statistics["ended"], statistics["went_on"]
+        if c.durations.max_duration is None:
+            leaves = torch.diag_embed(ended[..., 0]).roll(1, -1)
+            moves = torch.diag_embed(went_on[..., 0]) + leaves
+            return {"mean_durations": geometric_means(moves, params["mean_durations"])}
+        still_open = (statistics["reached"] - ended - went_on).clamp(min=0.0)
+        return maximise_durations(c.durations, ended, still_open, params, c.concentration)
+
     def m_step(self, statistics: Params, params: Params) -> Params:
-        """Maximise tables: counts over counts."""
-        new: Params = {}
+        """Maximise tables: counts over counts; durations by Newton's method."""
+        new: Params = self._visits(statistics, params)
         statistics, known = statistics | self._endings(statistics, params), self._environment
         for name, prior in self._priors.items():
             if known is not None and statistics[name].data_ptr() == known.counts.data_ptr():
                 new[name] = known.value.expand_as(params[name])
                 continue
             counts = statistics[name].flatten(1) if prior.num_dims == 1 else statistics[name]
-            rows = mode(counts, prior.concentration)
+            rows = prior.mode(counts)
             new[name] = (rows[..., 0] if name == self.chain.termination else rows).reshape(
                 params[name].shape
             )
@@ -233,4 +297,5 @@ class OptionSteps(Steps[Params]):
     def on(self, data: Tensor, weights: Tensor | None = None) -> OptionSteps:
         """Steps on other packed sequences, (B, T, 2)."""
         self.refuse_weights(weights)
-        return replace(self, plan=plan_of(data, self.chain.num_states, self.chain.num_actions))
+        plan = plan_of(data, self.chain.num_states, self.chain.num_actions)
+        return replace(self, plan=plan, data=data, labels=None)

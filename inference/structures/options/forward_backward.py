@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.descriptions.options import ChainDescription, PolicyDescription, with_high
+from ppl_models.descriptions.options import ChainDescription, PolicyDescription, tables_of
 from ppl_models.sequences.chain_plan import ChainPlan, plan_of
 from ppl_models.sequences.codes import small_integers
 from ppl_models.sequences.policy_chain import PolicyPlan, log_policies, policy_plan_of
@@ -29,23 +29,23 @@ SHORTEST = 256  # steps of a piece
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Parameters of one chain, without names: (S, O), (S, O, A), (S, O, O), (A, S, S)."""
+    """Parameters of one chain, without names: (S, O), (S, O, A), (S, O, O), (A, S, S).
+
+    With ``num_ages`` m above one its options are pairs of option and age, O times m.
+    """
 
     initial: Tensor
     low: Tensor
     high: Tensor
     environment: Tensor
+    num_ages: int = 1
 
 
 def parts_of(chain: ChainDescription, params: Mapping[str, Tensor]) -> Parts:
     """Parameters of a chain by the model's description."""
-    params = with_high(chain, params)
-    return Parts(
-        *(
-            params[name].detach()
-            for name in (chain.initial, chain.low, chain.high, chain.environment)
-        )
-    )
+    initial, low, high = (value.detach() for value in tables_of(chain, params))
+    environment = params[chain.environment].detach()
+    return Parts(initial, low, high, environment, chain.num_ages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +72,22 @@ class Along:
     width: int
     before: Callable[[], np.ndarray]
     low: Callable[[], np.ndarray]
+    num_ages: int = 1
 
     @property
     def num_options(self) -> int:
-        """Number of options, O."""
+        """Number of options, O; of pairs of option and age where ages count."""
         return self.table.shape[-1]
+
+    def of_options(self, chances: Tensor) -> Tensor:
+        """Chances of options from those of pairs of option and age, along the last dim."""
+        if self.num_ages == 1:
+            return chances
+        return chances.unflatten(-1, (-1, self.num_ages)).sum(-1)
+
+    def options_of(self, path: Tensor) -> Tensor:
+        """Options of a path of pairs of option and age; -1 after the end."""
+        return path if self.num_ages == 1 else path.div(self.num_ages, rounding_mode="floor")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -201,6 +212,7 @@ def _along(
     width: int,
     before: Callable[[], Tensor],
     low: Callable[[], Tensor],
+    num_ages: int = 1,
 ) -> Along:
     """Steps from distinct matrices (L, O, O) and both policies, (N, O, O) and (N, O, A)."""
     table, lengths = leaves.detach().cpu().numpy(), plan.lengths
@@ -221,7 +233,15 @@ def _along(
         return along.at_steps(policy().detach().cpu().numpy())
 
     along = Along(
-        whole, words, row, begin, lengths, width, lambda: laid_out(before), lambda: laid_out(low)
+        whole,
+        words,
+        row,
+        begin,
+        lengths,
+        width,
+        lambda: laid_out(before),
+        lambda: laid_out(low),
+        num_ages,
     )
     return along
 
@@ -239,6 +259,8 @@ def steps_of(parts: Parts, data: Tensor, labels: Tensor | None = None) -> Along:
 
     ``labels``: log p(label | option) of every step, (B, T, O), on which they are conditional too.
     """
+    if labels is not None and parts.num_ages > 1:
+        labels = labels.repeat_interleave(parts.num_ages, -1)
     plan = plan_of(data, parts.environment.shape[-1], parts.environment.shape[0], labels)
     one = [value[None] for value in (parts.initial, parts.low, parts.high, parts.environment)]
 
@@ -251,6 +273,7 @@ def steps_of(parts: Parts, data: Tensor, labels: Tensor | None = None) -> Along:
         data.shape[1],
         lambda: _begun(parts.high[states()], parts.initial[data[:, 0, 0]], plan.lengths),
         lambda: parts.low[states()],
+        parts.num_ages,
     )
 
 
@@ -311,7 +334,8 @@ def filter_(steps: Along) -> tuple[Tensor, Tensor]:
     alpha, log_scale = steps.forward()
     # 0 after the end
     total = np.bincount(steps.row, log_scale.sum(0), minlength=len(steps.lengths))
-    return steps.pad(steps.by_sequence(alpha), 0.0), torch.from_numpy(total)
+    option = steps.of_options(steps.pad(steps.by_sequence(alpha), 0.0))
+    return option, torch.from_numpy(total)
 
 
 def smooth(steps: Along, pairs: bool = False) -> Smoothed:
@@ -331,10 +355,11 @@ def smooth(steps: Along, pairs: bool = False) -> Smoothed:
             beta /= beta.max(-1, keepdims=True)
     if both is not None:
         both[0, steps.begin == 0] = 0.0
-    return Smoothed(
-        steps.pad(steps.by_sequence(gamma), 0.0),
-        None if both is None else steps.pad(steps.by_sequence(both), 0.0),
-    )
+    option, pair = steps.of_options(steps.pad(steps.by_sequence(gamma), 0.0)), None
+    if both is not None:
+        pair = steps.of_options(steps.pad(steps.by_sequence(both), 0.0))
+        pair = steps.of_options(pair.mT).mT
+    return Smoothed(option, pair)
 
 
 def _best_starts(steps: Along, log_table: np.ndarray) -> np.ndarray:
@@ -378,7 +403,7 @@ def viterbi(steps: Along) -> MostProbable:
         found[p] = ends[p + 1, found[p + 1]]
     own = paths[:, np.arange(pieces), found if paths.shape[-1] > 1 else 0]
     return MostProbable(
-        steps.pad(steps.by_sequence(own).astype(np.int64), -1),
+        steps.options_of(steps.pad(steps.by_sequence(own).astype(np.int64), -1)),
         torch.from_numpy(score[steps.is_last].max(-1)),
     )
 
@@ -409,9 +434,10 @@ def sample_paths(steps: Along, num_draws: int, seed: int) -> Tensor:
     for p in np.flatnonzero(~steps.is_last)[::-1]:
         chosen[p] = out[0, every, p + 1, chosen[p + 1]]
     drawn = np.take_along_axis(out, chosen.T[None, :, :, None], -1)[..., 0]  # (C, M, P)
-    return torch.stack(
-        [steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)]
-    )
+    paths = [
+        steps.pad(steps.by_sequence(drawn[:, m]).astype(np.int64), -1) for m in range(num_draws)
+    ]
+    return steps.options_of(torch.stack(paths))
 
 
 def predict(steps: Along) -> Tensor:

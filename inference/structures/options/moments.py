@@ -60,8 +60,8 @@ class OptionMoments:
     """Moments: frequencies of windows of three steps, pooled, within sequences.
 
     Args:
-        windows: (A, S, S, S, A), P(a2, s2, s1, s3, a3): [action, middle state, past state, next
-            state, next action].
+        windows: (A, S, P, S, A), P(a2, s2, past, s3, a3): [action, middle state, past, next state,
+            next action]; the past is a state, P = S, or a state and its action, P = S A.
         environment: (A, S, S), P(next state | action, state); zero rows where the action was never
             seen there.
         num_windows: how many.
@@ -76,7 +76,7 @@ class OptionMoments:
 
     @property
     def pairs(self) -> np.ndarray:
-        """Pair frequencies K, (S, S, A): P(s1, s2, a2) as [s2, s1, a2]."""
+        """Pair frequencies K, (S, P, A): P(past, s2, a2) as [s2, past, a2]."""
         return self.windows.sum((3, 4)).transpose(1, 2, 0)
 
     @property
@@ -96,50 +96,73 @@ class OptionMoments:
 
 
 def count_moments(
-    chunks: Tensor | Iterable[Tensor], num_states: int, num_actions: int, continued: bool = False
+    chunks: Tensor | Iterable[Tensor],
+    num_states: int,
+    num_actions: int,
+    continued: bool = False,
+    *,
+    lag: int = 1,
+    past_actions: bool = False,
 ) -> OptionMoments:
     """Count moments in one pass over data that need not fit into memory.
 
-    ``chunks``: packed sequences (B, T, 2), or an iterable of them; ``num_states``, ``num_actions``:
-    S and A; ``continued``: the chunks are pieces in time of the same B sequences (else every chunk
-    holds whole sequences).
+    The identities of this module hold for any past: whatever lies before the middle of a window
+    touches the future through the option alone. The action of the step before says much of its
+    option; states further back say little more (``benchmarks/options_lags.py``).
+
+    Args:
+        chunks: packed sequences (B, T, 2), or an iterable of them.
+        num_states: S.
+        num_actions: A.
+        continued: the chunks are pieces in time of the same B sequences (else every chunk holds
+            whole sequences).
+        lag: steps from the past to the middle of a window.
+        past_actions: take the action into the past, beside the state.
     """
     s, a = num_states, num_actions
-    if a * a * s**3 > MAX_ENTRIES:
+    check_size("moments", "lag", lag)
+    num_past = s * a if past_actions else s
+    if a * a * s * s * num_past > MAX_ENTRIES:
         raise ValueError(
-            f"moments: a table of num_actions^2 num_states^3 = {a * a * s**3} numbers is too large;"
-            " code fewer states"
+            f"moments: a table of {'num_actions^3' if past_actions else 'num_actions^2'}"
+            f" num_states^3 = {a * a * s * s * num_past} numbers is too large; code fewer states"
         )
-    windows, moves, halves = np.zeros(a * a * s**3), np.zeros(a * s * s), np.zeros(2 * s * s)
+    shape = (a, s, num_past, s, a)
+    windows, moves, halves = np.zeros(shape).ravel(), np.zeros(a * s * s), np.zeros(2 * s * s)
     tail: np.ndarray | None = None
     for chunk in [chunks] if isinstance(chunks, Tensor) else chunks:
         new = chunk.detach().cpu().numpy()
         table = new if tail is None else np.concatenate([tail, new], 1)
-        # windows that lie in the tail alone were counted
+        # pairs that lie in the tail alone were counted; windows are longer than it
         old = 0 if tail is None else tail.shape[1]
         flat, width = table.reshape(-1, 2), table.shape[1]
         middle = ((table[..., 0] >= 0).sum(1) - 1) / 2  # (B,)
         for part in slices(len(flat)):
             row, step = np.divmod(np.arange(part.start, part.stop), width)
-            (s1, a1), (s2, a2), (s3, a3) = (
-                _following(flat, part, step + k < width, k) for k in range(3)
+            (s1, a1), (after, _), (s2, a2), (s3, a3) = (
+                _following(flat, part, step + k < width, k) for k in (0, 1, lag, lag + 1)
             )
-            pair = (s1 >= 0) & (s2 >= 0) & (step >= old - 1)
-            _add(moves, ((a1 * s + s1) * s + s2)[pair & (a1 >= 0)])
-            _add(halves, (((step >= middle[row]) * s + s1) * s + s2)[pair])
-            known = (s3 >= 0) & (a2 >= 0) & (a3 >= 0) & (step >= old - 2)
-            _add(windows, ((((a2 * s + s2) * s + s1) * s + s3) * a + a3)[known])
-        tail = table[:, -2:] if continued else None
+            pair = (s1 >= 0) & (after >= 0) & (step >= old - 1)
+            _add(moves, ((a1 * s + s1) * s + after)[pair & (a1 >= 0)])
+            _add(halves, (((step >= middle[row]) * s + s1) * s + after)[pair])
+            known = (s1 >= 0) & (s2 >= 0) & (s3 >= 0) & (a2 >= 0) & (a3 >= 0)
+            past = s1
+            if past_actions:
+                past, known = s1 * a + a1, known & (a1 >= 0)
+            _add(windows, ((((a2 * s + s2) * num_past + past) * s + s3) * a + a3)[known])
+        tail = table[:, -(lag + 1) :] if continued else None
     total = int(windows.sum())
     if total == 0:
         raise ValueError(
             "moments: windows of three successive steps with known actions were expected, got none"
+            if lag == 1
+            else f"moments: windows of {lag + 2} steps with known actions were expected, got none"
         )
     led = moves.reshape(a, s, s)
     visits = led.sum(-1, keepdims=True)
     environment = np.divide(led, visits, out=np.zeros_like(led), where=visits > 0)
     drift = float("nan") if continued else _drift(halves.reshape(2, s, s))
-    return OptionMoments((windows / total).reshape(a, s, s, s, a), environment, total, drift)
+    return OptionMoments((windows / total).reshape(shape), environment, total, drift)
 
 
 def _following(
@@ -228,17 +251,22 @@ class MomentEstimate:
         low: (S, O, A); high: (S, O, O), [new state, old option, new option]; rows are
             probabilities.
         diagnostics: whether to believe them.
+        past: (P, S, O), joint distribution of past, middle state and option; None where the
+            estimate has none.
     """
 
     low: np.ndarray
     high: np.ndarray
     diagnostics: MomentDiagnostics
+    past: np.ndarray | None = None
 
 
 def check_ranks(moments: OptionMoments, num_options: int) -> np.ndarray:
     """The O-th singular value of K for every state, NaN where never visited."""
     remedy = "start at random instead (init='random', several restarts)"
-    for name, size in (("num_actions", moments.num_actions), ("num_states", moments.num_states)):
+    past = moments.windows.shape[2]
+    name_past = "num_states" if past == moments.num_states else "the number of pasts"
+    for name, size in (("num_actions", moments.num_actions), (name_past, past)):
         if size < num_options:
             raise ValueError(
                 f"moments: num_options = {num_options} exceeds {name} = {size}, and the moments"
@@ -368,7 +396,7 @@ def _operators(
     weight = 1.0 / (1.0 / environment[:, shared]).sum(0)
     blocks = moments.windows[taken, s][:, :, shared]  # (actions, past, next, next action)
     blocks = blocks * (weight / environment[:, shared])[:, None, :, None]
-    flat = blocks.reshape(len(taken), moments.num_states, -1)
+    flat = blocks.reshape(len(taken), moments.windows.shape[2], -1)
     left, values, right = np.linalg.svd(flat.sum(0), full_matrices=False)
     if values[num_options - 1] <= RANK_TOLERANCE * values[0]:
         raise ValueError(
@@ -392,7 +420,7 @@ def _implied_high(
     inverse = {s: np.linalg.pinv(low[s]) for s in visited}
     pairs = moments.pairs
     for s in visited:
-        past = pairs[s] @ inverse[s]  # (S, O)
+        past = pairs[s] @ inverse[s]  # (P, O)
         for t in visited:
             reach = moments.environment[:, s, t] > 0
             reached = low[s][:, reach].sum(1)  # P(an action that can lead there | option)
@@ -479,17 +507,22 @@ def diagnose(
 # first iterations, in which the distribution of past and option alone is found: the start knows
 # nothing of it
 SETTLING = 100
-TOLERANCE = 1e-3  # log-units of all windows together that an iteration must gain
+TOLERANCE = 1e-3  # enough for a start
 
 
 def refine_moments(
-    moments: OptionMoments, estimate: MomentEstimate, max_iterations: int = 2000
+    moments: OptionMoments,
+    estimate: MomentEstimate,
+    max_iterations: int = 2000,
+    tolerance: float = TOLERANCE,
 ) -> MomentEstimate:
     """Composite-likelihood estimate of policies from windows of three steps.
 
     Args:
         estimate: from :func:`state_by_state`.
         max_iterations: of EM.
+        tolerance: log-units of all windows together that an iteration must gain; for errors of the
+            estimate 1e-6, for EM is slow and the default ends short of the maximum.
 
     Returns:
         Policies in the same order of the options; the diagnostics are those of ``estimate``, but
@@ -502,7 +535,7 @@ def refine_moments(
             f" shape {estimate.low.shape}"
         )
     check_size("refine_moments", "max_iterations", max_iterations)
-    o = estimate.low.shape[1]
+    o, num_past = estimate.low.shape[1], moments.windows.shape[2]
     low, high = (
         np.maximum(part, START_MIX / part.shape[-1]) for part in (estimate.low, estimate.high)
     )
@@ -512,7 +545,7 @@ def refine_moments(
     weight = moments.windows[a2, s2, s1, s3, a3]
     pair, middle, ahead = s1 * s + s2, s2 * a + a2, s3 * a + a3
     to_pair, to_middle, to_ahead = (
-        _adder(code, size) for code, size in ((pair, s * s), (middle, s * a), (ahead, s * a))
+        _adder(code, size) for code, size in ((pair, num_past * s), (middle, s * a), (ahead, s * a))
     )
     # pi, (past and middle state, option)
     pair_shares = np.repeat((to_pair @ weight)[:, None] / o, o, 1)
@@ -523,7 +556,7 @@ def refine_moments(
         goes_on = (high @ low).transpose(0, 2, 1).reshape(s * a, o)[ahead]
         total = (begins * goes_on).sum(1)
         objective = float(weight @ np.log(total)) * moments.num_windows
-        if iteration > SETTLING and objective - last < TOLERANCE:
+        if iteration > SETTLING and objective - last < tolerance:
             break
         last = objective
         share = begins * (weight / total)[:, None]
@@ -537,7 +570,10 @@ def refine_moments(
             low, high = _rows(acted, low), _rows(high * np.einsum("tco,tpc->top", later, low), high)
     of_low, of_high = smallest_singular(moments, low), smallest_singular(moments, high)
     return MomentEstimate(
-        low, high, replace(estimate.diagnostics, singular_low=of_low, singular_high=of_high)
+        low,
+        high,
+        replace(estimate.diagnostics, singular_low=of_low, singular_high=of_high),
+        pair_shares.reshape(num_past, s, o),
     )
 
 

@@ -43,6 +43,7 @@ from inference.structures.options.align import (
 from inference.structures.options.em_steps import OptionSteps
 from inference.structures.options.forward_backward import parts_of, smooth, steps_of, viterbi
 from inference.structures.options.moments import (
+    MAX_ENTRIES,
     REFINING,
     START_MIX,
     MomentWarning,
@@ -99,7 +100,22 @@ class OptionsStructure(Structure):
         start's names would hold it back; the best of them get their names from the labels
         afterwards, and the first is a step of EM from options that are alike but for the labels.
         """
-        chain, plan = self.model.chain(), self._plan(replace(problem, labels=None))
+        chain, plan = self.about, self._plan(replace(problem, labels=None))
+        if chain.durations is not None:
+            chain = replace(chain, durations=None, choice=None)
+            plain = self._policies(problem, chain, plan, init, num_restarts)
+            return with_visits(self.about, plain)
+        return self._policies(problem, chain, plan, init, num_restarts)
+
+    def _policies(
+        self,
+        problem: Problem,
+        chain: ChainDescription,
+        plan: ChainPlan,
+        init: str,
+        num_restarts: int,
+    ) -> Params:
+        """Starts of a chain without durations."""
         if int(plan.lengths.max()) == 1 or chain.num_options == 1:
             return alike_policies(chain, plan, num_restarts)
         if init != "spectral":
@@ -108,7 +124,8 @@ class OptionsStructure(Structure):
 
         parts = []
         if problem.labels:
-            steps, alike = OptionSteps(chain, self._plan(problem)), alike_policies(chain, plan, 1)
+            told = self._plan(problem, chain.num_ages)
+            steps, alike = OptionSteps(chain, told), alike_policies(chain, plan, 1)
             parts.append(steps.m_step(steps.e_step(alike)[0], alike))
         if len(parts) < num_restarts:
             policies = moment_start(
@@ -118,27 +135,19 @@ class OptionsStructure(Structure):
                 low, high = (policy[None].to(problem.data.device) for policy in policies)
                 parts.append(with_counted_parts(chain, plan, {chain.low: low, chain.high: high}))
         if len(parts) < num_restarts:
-            parts.append(self._short_runs(plan, num_restarts - len(parts), problem.seed))
+            parts.append(short_runs(chain, plan, num_restarts - len(parts), problem.seed))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def _short_runs(self, plan: ChainPlan, num_kept: int, seed: int) -> Params:
-        """Short EM runs of several random starts, the best kept, best first."""
-        chain = self.model.chain()
-        steps = OptionSteps(chain, plan)
-        params = random_policies(chain, plan, NUM_CANDIDATES * num_kept, seed)
-        for _ in range(SHORT_RUN):
-            params = steps.m_step(steps.e_step(params)[0], params)
-        _, log_likelihood, log_prior = steps.e_step(params)
-        kept = (log_likelihood + log_prior).topk(num_kept).indices
-        return {name: value[kept] for name, value in params.items()}
 
     def split_starts(self, problem: Problem, smaller: Params) -> Params:
         """Parameters (O, ...) of O + 1 options from those of O, each option split in turn."""
         return split_policies(self.about, self._plan(problem), smaller, problem.seed)
 
-    def _plan(self, problem: Problem) -> ChainPlan:
-        chain = self.model.chain()
+    def _plan(self, problem: Problem, num_ages: int | None = None) -> ChainPlan:
+        """Plan of the data and labels, of options by age, as many as the model's by default."""
+        chain = self.about
         labels = (problem.labels or {}).get("options")
+        if labels is not None:
+            labels = labels.repeat_interleave(num_ages or chain.num_ages, -1)
         return plan_of(problem.data, chain.num_states, chain.num_actions, labels)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
@@ -164,7 +173,8 @@ class OptionsStructure(Structure):
     def _are_names_free(self) -> bool:
         """Tell whether neither model nor prior prefers keeping an option to changing it."""
         chain = self.about
-        return chain.num_options > 1 and chain.termination is None and chain.stickiness == 0
+        free = chain.termination is None and chain.durations is None and chain.stickiness == 0
+        return chain.num_options > 1 and free
 
     def unlike_names(self, data: Tensor, states: Sequence[Any]) -> str:
         """Groups of states whose options have no names in common, in words, or "".
@@ -186,14 +196,13 @@ class OptionsStructure(Structure):
             return sum(number * rows for number, rows, _ in self._read(problem))
         c = self.model.chain()
         s, a, o = c.num_states, c.num_actions, c.num_options
-        upper = s * (o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1))
+        upper = s * _switches(c) + (0 if c.durations is None else c.durations.num_free(o))
         return s * o * (a - 1) + upper + s * o - 1 + a * s * (s - 1)
 
     def _read(self, problem: Problem) -> list[tuple[int, int, Tensor]]:
         """Free entries of a state, visited states and their visits, by kind of parameter."""
         c = self.model.chain()
         a, o = c.num_actions, c.num_options
-        switches = o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
 
         def visits(data: Tensor, _: Tensor | None) -> Tensor:
             state, action = data[..., 0].long(), data[..., 1].long()
@@ -210,10 +219,13 @@ class OptionsStructure(Structure):
 
         out = []
         for number, counts in zip(
-            (o * (a - 1), switches, o - 1), problem.summed(visits), strict=True
+            (o * (a - 1), _switches(c), o - 1), problem.summed(visits), strict=True
         ):
             counts = counts[counts > 0]
             out.append((number, len(counts), counts))
+        if c.durations is not None:
+            every = problem.summed(lambda data, _: (data[..., 0] >= 0).sum().reshape(1))
+            out.append((c.durations.num_free(o), 1, every))
         return out
 
     def concerns(self, problem: Problem, params: Params) -> list[str]:
@@ -322,6 +334,14 @@ class OptionsStructure(Structure):
         )
 
 
+def _switches(c: ChainDescription) -> int:
+    """Free parameters of the options that follow each other in a state."""
+    o = c.num_options
+    if c.durations is not None:
+        return o * (o - 2)
+    return o * (o - 1) if c.termination is None else min(o * (o - 1), 2 * o - 1)
+
+
 def _num_gaps(data: Tensor, _: Tensor | None) -> Tensor:
     """Missing actions between two states."""
     state, action = data[..., 0], data[..., 1]
@@ -393,6 +413,8 @@ def _(structure: OptionsStructure, data: Tensor) -> dict[str, Tensor]:
         ),
         chain.environment: moves,
     }
+    if chain.durations is not None and chain.choice is not None:
+        seen[chain.choice] = seen.pop(chain.high)
     return {site: counts == 0 for site, counts in seen.items()}
 
 
@@ -502,6 +524,11 @@ def _(
     from inference.structures.options.noise import option_noise
 
     chain = structure.model.chain()
+    if chain.durations is not None:
+        raise ValueError(
+            "acdc: options without durations were expected, for noise of visits is that of"
+            " geometric ones; compare numbers of options by BIC or held-out sequences"
+        )
     along = steps_of(parts_of(chain, params), data)
     state, action = data[:, : along.shape[1]].unbind(-1)
     before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
@@ -519,7 +546,9 @@ def moment_start(
         MomentWarning: why there is no such start.
     """
     try:
-        moments = count_moments(data, num_states, num_actions)
+        # the action of the step before says much of its option, where the table is not too large
+        wider = num_actions**3 * num_states**3 <= MAX_ENTRIES
+        moments = count_moments(data, num_states, num_actions, past_actions=wider)
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
         warnings.warn(
@@ -534,6 +563,17 @@ def moment_start(
         for part in (estimate.low, estimate.high)
     )
     return low, high
+
+
+def short_runs(chain: ChainDescription, plan: ChainPlan, num_kept: int, seed: int) -> Params:
+    """Short EM runs of several random starts, the best kept, best first."""
+    steps = OptionSteps(chain, plan)
+    params = random_policies(chain, plan, NUM_CANDIDATES * num_kept, seed)
+    for _ in range(SHORT_RUN):
+        params = steps.m_step(steps.e_step(params)[0], params)
+    _, log_likelihood, log_prior = steps.e_step(params)
+    kept = (log_likelihood + log_prior).topk(num_kept).indices
+    return {name: value[kept] for name, value in params.items()}
 
 
 START_NOISE = 0.01  # share of the uniform distribution in a start: EM never leaves an exact zero
@@ -612,6 +652,9 @@ def split_policies(chain: ChainDescription, plan: ChainPlan, smaller: Params, se
 
 def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Params) -> Params:
     """Add to policies (R, ...) the counted first states and environment."""
+    if chain.durations is not None:
+        plain = replace(chain, durations=None, choice=None)
+        return with_visits(chain, with_counted_parts(plain, plan, policies))
     s, o = chain.num_states, chain.num_options
     num_restarts = len(policies[chain.low])
     first = torch.bincount(plan.begin, minlength=s).to(torch.float64)
@@ -634,4 +677,21 @@ def with_counted_parts(chain: ChainDescription, plan: ChainPlan, policies: Param
         chain.low: policies[chain.low],
         **upper,
         chain.environment: environment.expand(num_restarts, *environment.shape).contiguous(),
+    }
+
+
+def with_visits(chain: ChainDescription, params: Params) -> Params:
+    """Parameters (R, ...) with durations and choices in the place of a high-level policy."""
+    durations, high = chain.durations, params[chain.high]
+    assert durations is not None
+    assert chain.choice is not None
+    stay = high.diagonal(dim1=-2, dim2=-1)  # (R, S, O)
+    others = high - torch.diag_embed(stay)
+    blank = high.new_zeros(len(high), chain.num_options, chain.num_ages)
+    means = (1 - stay.mean(1)).clamp(min=START_NOISE).reciprocal()
+    kept = {name: value for name, value in params.items() if name != chain.high}
+    return {
+        **kept,
+        chain.choice: others / others.sum(-1, keepdim=True),
+        **durations.first(means, {"duration_chances": blank}),
     }

@@ -108,7 +108,8 @@ def test_text_tables(tmp_path, text, names, values):
             b'a,b\n"1,2\n',
             "line 2: comma-separated text was expected, but unexpected end of data",
         ),
-        ("data.csv", b"a,b\n1,\xff\n", "UTF-8 text was expected, got byte 0xff at 6"),
+        ("data.csv", b"a,b\n1,\xff\n", "UTF-8 text was expected, got byte 0xff at 6; save the"),
+        ("data.csv", "a,b\n1,2\n".encode("utf-16"), "looks like text in UTF-16, to be saved in"),
         (
             "data.csv",
             b"PAR1abcdef",

@@ -18,9 +18,9 @@ from torch import Tensor
 from zoo.rows_hidden_markov import all_paths, truth_of, visits_of
 
 from inference import EM, RowBlocks, fit
+from inference.base.durations import maximise_durations
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params, Program
-from inference.structures.hidden_markov.durations import maximise_durations
 from inference.structures.hidden_markov.em_steps import densities_at_steps, semi_markov
 from inference.structures.hidden_markov.paths import (
     filtered_states,

@@ -1,4 +1,4 @@
-"""E-steps of one layer by its description, and where a program says something else."""
+"""E-steps of layers by their description, and where a program says something else."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ppl_models import (
     HigherOrder,
     LatentAttributeModel,
     Normal,
+    TruncatedLasso,
 )
 
 Q = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0))
@@ -25,6 +26,9 @@ MODELS = {
     "saturated": LatentAttributeModel(Q, items="saturated", root=HigherOrder()),
     "encoder": DeepDiscreteEncoder(5, (2,), Normal()),
     "wide": DeepDiscreteEncoder(40, (4,), Bernoulli()),
+    "two layers": DeepDiscreteEncoder(6, (3, 2), Normal()),
+    "three layers, penalised": DeepDiscreteEncoder(8, (4, 2, 1), penalty=TruncatedLasso(2.0, 0.3)),
+    "flat prior": DeepDiscreteEncoder(6, (3, 2), bound=4.0),
 }
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from zoo import rows_continuous_options
-from zoo.rows_options import all_paths, options_truth
+from zoo.rows_options import all_paths, options_truth, paths_of_visits
 
 from inference import EM, TrainClassifiers, fit
 from inference.fitting.labels import known_of
 from inference.fitting.problem import problem_of
 from inference.structures.options.em_steps import OptionSteps
-from ppl_models import ContinuousOptionsHMM, InClassNet, OptionsHMM
+from ppl_models import (
+    ContinuousOptionsHMM,
+    InClassNet,
+    NegativeBinomialDurations,
+    OptionsHMM,
+)
 from ppl_models.data.sequences import pack
 from ppl_models.datasets import simulate_options
 from ppl_models.descriptions.options import with_high
@@ -42,7 +48,12 @@ def rows() -> dict[str, Any]:
 @pytest.mark.parametrize("error", [0.0, 0.2])
 @pytest.mark.parametrize(
     "model",
-    [OptionsHMM(2, 2, 2), OptionsHMM(2, 2, 2, termination=True), ContinuousOptionsHMM(1, 2, 2)],
+    [
+        OptionsHMM(2, 2, 2),
+        OptionsHMM(2, 2, 2, termination=True),
+        OptionsHMM(2, 2, 2, durations=NegativeBinomialDurations(3)),
+        ContinuousOptionsHMM(1, 2, 2),
+    ],
 )
 def test_the_log_likelihood_of_labels_is_a_sum_over_paths(model: Any, error: float) -> None:
     """EM climbs it, and posteriors are the shares of the paths."""
@@ -53,7 +64,9 @@ def test_the_log_likelihood_of_labels_is_a_sum_over_paths(model: Any, error: flo
     found = fit(model, data, EM(max_iterations=6), labels=LABELS, label_error=error)
     assert found.trace.objective.diff().min() > -1e-9
     params = found.params
-    if isinstance(model, OptionsHMM):
+    if isinstance(model, OptionsHMM) and model.durations is not None:
+        of_paths = partial(paths_of_visits, model)
+    elif isinstance(model, OptionsHMM):
         params = with_high(model.chain(), params)
     by_hand = {name: value.numpy() for name, value in params.items()}
     posterior, total = found.posterior_latents(data, labels=LABELS)["options"].numpy(), 0.0
