@@ -109,7 +109,9 @@ def measure(args: argparse.Namespace) -> Lines:
         for name, own in found.items():
             yield line(name, num_steps, own)
         for name, parts in COMBINED.items():
-            weights = np.stack([[1 / each[2] ** 2 for each in found[part]] for part in parts])
+            weights = np.stack(
+                [[1 / np.maximum(each[2], 1e-4) ** 2 for each in found[part]] for part in parts]
+            )
             values = np.stack([[each[1] for each in found[part]] for part in parts])
             mean = (weights * values).sum(0) / weights.sum(0)
             errors = np.linalg.norm(mean - TRUE, axis=1)

@@ -112,6 +112,7 @@ class _LogOdds(Coordinates):
 @dataclass(frozen=True)
 class _LogShares(Coordinates):
     support: constraints.Constraint
+    like: Tensor  # a value, on the device of the support
     far: float = FAR
     limit: float = math.inf
 
@@ -126,7 +127,7 @@ class _LogShares(Coordinates):
         value[_flat(image) == 0] = 0.0
         value = value.astype(image.dtype, copy=False).reshape(image.shape)
         value = (
-            self.support.scaled(torch.from_numpy(value)).numpy()
+            _array(self.support.scaled(torch.from_numpy(value).to(self.like)))
             if isinstance(self.support, Shares)
             else value / value.sum(-1, keepdims=True)
         )
@@ -141,7 +142,8 @@ class _LogShares(Coordinates):
 
 
 def _outside(support: constraints.Constraint, value: Tensor) -> Tensor:
-    return ~support.check(value).reshape(len(value), -1).all(1)
+    inside: Tensor = support.check(value).reshape(len(value), -1).all(1)
+    return ~inside
 
 
 def _is_finite(value: Tensor) -> bool:
@@ -178,6 +180,7 @@ class _Plain(Coordinates):
     """
 
     support: constraints.Constraint
+    like: Tensor
     low: Array | None = None
     high: Array | None = None
     far: float = math.inf
@@ -198,7 +201,7 @@ class _Plain(Coordinates):
         if isinstance(self.support, constraints._Real | constraints._Interval):
             return value  # inside its interval by now
         for share in (*[0.5] * HALVINGS, 0.0):
-            outside = _outside(self.support, torch.from_numpy(value)).numpy()
+            outside = _array(_outside(self.support, torch.from_numpy(value).to(self.like)))
             if not outside.any():
                 break
             value = np.where(restart_wise(outside, image), image + share * (value - image), value)
@@ -214,16 +217,19 @@ class _Plain(Coordinates):
 @dataclass(frozen=True)
 class _Free(Coordinates):
     support: constraints.Constraint
+    like: Tensor
     far: float = FAR_LOGS
     limit: float = math.inf
 
     def of(self, value: Array) -> Array:
-        return _flat(_double(biject_to(self.support).inv(torch.from_numpy(value)).numpy()))
+        transform = biject_to(self.support)
+        return _flat(_double(_array(transform.inv(torch.from_numpy(value).to(self.like)))))
 
     def back(self, z: Array, image: Array, same: Mask | None) -> Array:
         transform = biject_to(self.support)
         shape = transform.inverse_shape(image.shape)
-        value = transform(torch.from_numpy(z.astype(image.dtype).reshape(shape))).numpy()
+        free = torch.from_numpy(z.astype(image.dtype).reshape(shape)).to(self.like)
+        value = _array(transform(free))
         return _unless_all_same(value, image, same)
 
     def outside(self, value: Tensor) -> Tensor | None:
@@ -257,7 +263,8 @@ class _LogCholesky(Coordinates):
     def outside(self, value: Tensor) -> Tensor | None:
         if not _is_finite(value):
             return _outside(self.support, value)
-        return (torch.linalg.cholesky_ex(value).info != 0).reshape(len(value), -1).any(1)
+        failed: Tensor = torch.linalg.cholesky_ex(value).info != 0
+        return failed.reshape(len(value), -1).any(1)
 
 
 @dataclass(frozen=True)
@@ -282,11 +289,11 @@ def _unless_all_same(value: Array, image: Array, same: Mask | None) -> Array:
     return np.where(restart_wise(done, image), image, value) if done.any() else value
 
 
-def _coordinates(support: constraints.Constraint) -> Coordinates:
+def _coordinates(support: constraints.Constraint, like: Tensor) -> Coordinates:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if isinstance(support, constraints._Simplex | Shares):
-        return _LogShares(support)
+        return _LogShares(support, like)
     if isinstance(support, constraints._GreaterThan | constraints._GreaterThanEq):
         low = _array(torch.as_tensor(support.lower_bound))
         return _Logs(support, low, low, np.full_like(low, math.inf))
@@ -301,14 +308,14 @@ def _coordinates(support: constraints.Constraint) -> Coordinates:
             _array(torch.as_tensor(end)) for end in (entries.lower_bound, entries.upper_bound)
         )
         if (low < 0).any() or entries is not support:
-            return _Plain(support, low, high, FAR * float((high - low).min()) / (2 * BOX))
+            return _Plain(support, like, low, high, FAR * float((high - low).min()) / (2 * BOX))
         is_chance = bool(((low == 0) & (high == 1)).all())
         return _LogOdds() if is_chance else _Logs(support, np.zeros_like(low), low, high)
-    return _Plain(support) if isinstance(entries, constraints._Real) else _Free(support)
+    return _Plain(support, like) if isinstance(entries, constraints._Real) else _Free(support, like)
 
 
 def _array(value: Tensor) -> Array:
-    return np.asarray(value.numpy(force=True))
+    return np.asarray(value.detach().cpu().numpy())
 
 
 class NaturalScale:
@@ -327,7 +334,7 @@ class NaturalScale:
         for name, support in supports.items():
             value = like[name]
             if value.is_floating_point() and value.numel():
-                coordinates, first_value = _coordinates(support), _array(value[:1])
+                coordinates, first_value = _coordinates(support, value[:1]), _array(value[:1])
                 size = coordinates.of(first_value).shape[1]
                 self.sites[name] = coordinates, slice(first, first + size)
                 ends = coordinates.far, coordinates.limit, *coordinates.inner(first_value)

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
         check_classifiers as check_classifiers,
     )
     from inference.identifiability.fisher import InformationReport as InformationReport
-    from inference.identifiability.latent_classes import (
-        LatentClassReport as LatentClassReport,
-        check_latent_classes as check_latent_classes,
-    )
     from inference.identifiability.of_fit import identifiability_of as identifiability_of
     from inference.identifiability.options import check_options as check_options
     from inference.identifiability.q_matrix import (

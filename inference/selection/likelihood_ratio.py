@@ -150,7 +150,8 @@ def likelihood_ratio_test(
     Args:
         small: point estimate of the smaller size by an engine with a log-likelihood; the better of
             it and a search like that of the replicates counts.
-        large: the same of the larger size.
+        large: of the larger size; only its model and engine count, for it may come of more starts
+            than the replicates are given, which would make small p-values too frequent.
         data: the data of both.
         num_replicates: B; 99 to decide at 5 %, 499 to report.
         stop_after: h.
@@ -186,10 +187,8 @@ def likelihood_ratio_test(
         drawn = simulated_like(problems[0], small, seed)  # refused before any work
         search = Search(small, large, refit)
         (low, high), *_ = search.pairs([problems[0].data], [seed])
-        best = max(high.log_likelihood, large.log_likelihood) - max(
-            low.log_likelihood, small.log_likelihood
-        )
-        statistic = max(0.0, 2 * best)
+        statistic = 2 * (high.log_likelihood - max(low.log_likelihood, small.log_likelihood))
+        statistic = max(0.0, statistic)
         at_once = search.at_once(drawn)
         null: list[float] = []
         negative = exceeding = 0

@@ -17,7 +17,9 @@ test ends as soon as it cannot reject; then p = h / l of the l tables drawn (Bes
 The evidence is twice the gain in log-likelihood, or ACDC's: how far the component more lowers the
 discrepancy that the components leave, :math:`\log L(K_0) - \log L(K_0 + 1)`, L as in
 :mod:`inference.acdc.choice`. The share of half that makes a step there clear is not asked for: what
-exact noise does to a step is learned from the tables.
+exact noise does to a step is learned from the tables. A factorization's activities are estimated,
+and the tables take them for known: of tables of few counts the level may exceed :math:`\alpha`
+(``benchmarks/at_least.jsonl``).
 
 Sources: R. Marcus, E. Peritz and K. R. Gabriel (1976), doi:10.1093/biomet/63.3.655; J. Besag and P.
 Clifford (1991), doi:10.1093/biomet/78.2.301; G. J. McLachlan (1987), doi:10.2307/2347790.

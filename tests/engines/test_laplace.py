@@ -112,6 +112,8 @@ def test_a_spread_near_zero_is_not_held(seed):
         drawn = fit(intercepts, data, Laplace(4000)).draws
     for name, (center, error) in moments_on_a_grid(data).items():
         own = drawn[name][0]
-        assert abs(float(own.mean()) - center) < (0.1 if name == "mean" else 0.7) * error  # a logarithm is skew
+        assert (
+            abs(float(own.mean()) - center) < (0.1 if name == "mean" else 0.7) * error
+        )  # a logarithm is skew
         low, high = (0.93, 1.05) if name == "mean" else (0.9, 1.6)
         assert low < float(own.std()) / error < high

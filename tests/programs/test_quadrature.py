@@ -281,7 +281,7 @@ def test_data_far_from_zero_are_integrated_as_exactly(offset: float) -> None:
     assert float(found.params["mean"]) - offset == pytest.approx(float(mean), abs=1e-3)
     variance = spread**2 + 1 / data.shape[1]  # of the mean of a group, the rest knows no spread
     total = dist.Normal(mean, variance.sqrt()).log_prob(data.mean(1)).sum() - spread**2 / 8
-    curvature = float(2 * len(data) / variance * spread**2 / variance)
+    curvature = float((2 * len(data) * spread**2 / variance**2).detach())
     (slope,) = torch.autograd.grad(total, spread)
     assert abs(float(slope)) / curvature**0.5 < 0.02  # standard errors
 

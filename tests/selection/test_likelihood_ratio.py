@@ -110,13 +110,18 @@ def test_p_values_by_hand(ratios, stop_after, p_value, drawn, negative):
     assert ("no start of the larger size" in found.text()) == bool(negative)
 
 
-def test_the_better_of_the_fit_and_the_search_counts():
+def test_the_larger_size_gets_the_search_of_the_replicates_alone():
+    """A larger fit by more starts than replicates get would make small p-values too frequent."""
     data = bits()
     small, large = two_sizes(data)
-    better = with_likelihoods(large, small.log_likelihood + 50)
-    assert likelihood_ratio_test(small, better, data, 1).statistic == pytest.approx(100, abs=1e-3)
-    worse = with_likelihoods(large, small.log_likelihood - 50)
-    assert likelihood_ratio_test(small, worse, data, 1).statistic >= 0
+    statistic = likelihood_ratio_test(small, large, data, 1).statistic
+    for gain in (50, -50):
+        other = with_likelihoods(large, small.log_likelihood + gain)
+        assert likelihood_ratio_test(small, other, data, 1).statistic == statistic
+    better = with_likelihoods(small, small.log_likelihood + 1)
+    assert likelihood_ratio_test(better, large, data, 1).statistic == pytest.approx(
+        max(0, statistic - 2), abs=1e-3
+    )
 
 
 # ---------------------------------------------------------------- what is drawn
