@@ -326,6 +326,8 @@ class FactorAnalysisStructure(Structure):
         ]
 
     def why_no_standard_errors(self, params: Params) -> str | None:
+        if len(params["signatures"]) == 1:
+            return "activities of the rows are continuous; Bootstrap() gives intervals here"
         return (
             "loadings are determined up to a rotation only; of intercepts and scales Bootstrap()"
             " gives intervals"
