@@ -453,10 +453,21 @@ def differential_items(
         )
         versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
-    statistic, degrees, p_value, *others, lowest = np.array(columns).T
-    labels = tuple(names[j] for j in chosen)
-    lowest = np.array(model.groups, dtype=object)[lowest.astype(int)]
-    return DifferentialItems(labels, statistic, degrees, p_value, holm(p_value), *others, lowest)
+    statistic, degrees, p_value, *walds, effect, lowest = np.array(columns).T
+    uniform, uniform_p, non_uniform, non_uniform_p = walds
+    return DifferentialItems(
+        items=tuple(names[j] for j in chosen),
+        statistic=statistic,
+        degrees=degrees,
+        p_value=p_value,
+        p_adjusted=holm(p_value),
+        uniform=uniform,
+        uniform_p=uniform_p,
+        non_uniform=non_uniform,
+        non_uniform_p=non_uniform_p,
+        effect=effect,
+        lowest=np.array(model.groups, dtype=object)[lowest.astype(int)],
+    )
 
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:

@@ -118,7 +118,7 @@ def said(record):
             FREED,
             replace(FREED, p_adjusted=np.ones(2)),
             "care",
-            "what is expected of people with the same attributes: q1 (0.30)",
+            "what is expected of people with the same attributes: q1 (0.30, lowest for A)",
         ),
         (replace(ITEMS, p_adjusted=np.ones(2)), ITEMS, "good", "Go on with the items as they are"),
         (
