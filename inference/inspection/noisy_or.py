@@ -285,7 +285,8 @@ def trim(result: Fit) -> Fit:
     used = used_latents(causes, result.params)
     if not used:
         raise ValueError("trim: every latent is empty")
-    kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
+    sites = [name for name in ("prior", "failure", "spared") if name in result.params]
+    kept = {**result.params, **{name: result.params[name][used] for name in sites}}
     best = slice(result.restarts.best, result.restarts.best + 1)
     alone = Restarts(
         result.restarts.objective[best],

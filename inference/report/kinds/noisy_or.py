@@ -70,15 +70,20 @@ def _on_filter(subject: Subject) -> Finding:
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
     yield Paragraph(say("noisy_or.model", num_items=about.num_items, num_causes=about.num_causes))
-    yield Equations(
-        ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
+    off = "(1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}"
+    names, rule = (
+        {"π": about.prior, "f": about.failure, "l": about.leak},
+        f"P(x_{{j}} = 0 | a) = {off}",
     )
-    names = {"π": about.prior, "f": about.failure, "l": about.leak}
+    if about.spared is not None:
+        names["g"] = about.spared
+        rule = f"P(x_{{j}} = 1 | a) = (1 - {off}) Π_{{k: a_{{k}} = 1}} g_{{kj}}"
+    yield Equations(("a_{k} ~ Bernoulli(π_{k})", rule))
     columns = {
         "symbol": names,
         "name": names.values(),
         "size": [shape_text(fit.params[name].shape) for name in names.values()],
-        "meaning": entry("noisy_or.meanings").values(),
+        "meaning": [*entry("noisy_or.meanings").values()][: len(names)],
     }
     yield Table.of(columns)
 

@@ -35,7 +35,7 @@ from inference.base.structure import Problem
 from inference.engines.em import EM
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
+from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps, check_switches_only_on
 from inference.structures.noisy_or.likelihood import MAX_CAUSES, total_of_merged
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_leak
@@ -365,6 +365,7 @@ class GrowAndPrune:
                 "method: GrowAndPrune is for models that offer causes() (NoisyOr), got"
                 f" {problem.model!r}"
             )
+        check_switches_only_on("method: GrowAndPrune", causes)
         rows = CauseRows.merge(problem.data)
         generator = torch.Generator().manual_seed(problem.seed)
         store = (
