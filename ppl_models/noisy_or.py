@@ -50,7 +50,9 @@ class NoisyOr(OpenItems):
     one with every latent off; latent ``causes`` (m,) in {0, 1}; observed ``items`` (J,). The rows
     are the plate ``units``.
 
-    With ``inhibition`` a latent that is on may also switch items off that others switched on,
+    With ``inhibition`` (the DeMorgan gate of Maaskant and Druzdzel, 2008, Proceedings of the Fourth
+    European Workshop on Probabilistic Graphical Models) a latent that is on may also switch items
+    off that others switched on,
 
     .. math:: P(x_j = 1 \mid h) = (1 - e^{-\eta_j}) \prod_i g_{ij}^{h_i},
 
