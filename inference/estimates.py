@@ -294,8 +294,8 @@ def _estimates(
                 *(each.of(limit.double()) for limit in limits),
             ]
         elif each.site in free:
-            ends = (torch.as_tensor(end).to(value) for end in free[each.site])
-            columns += [torch.full_like(columns[0], math.nan), *(each.of(end) for end in ends)]
+            bounds = [torch.as_tensor(end).to(value) for end in free[each.site]]
+            columns += [torch.full_like(columns[0], math.nan), *map(each.of, bounds)]
         rows += _rows(each, *columns)
     return EstimateTable(tuple(rows), level, source, note, is_flat, rest)
 
