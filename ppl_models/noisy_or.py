@@ -14,6 +14,7 @@ from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items
 from ppl_models.descriptions.noisy_or import (
     FLOOR,
+    MAX_CAUSES,
     IndependentCauses,
     inhibited,
     log_expm1,
@@ -58,7 +59,7 @@ class NoisyOr(OpenItems):
 
     a noisy OR and then a noisy AND-NOT, with a site more: ``spared`` g (m, J), the probability that
     an item which is on stays so, 1 for no inhibition. ``fit`` without a method is then exact EM
-    from 20 random starts, up to 16 latents.
+    from 20 random starts; m is at most 16.
 
     A missing entry (NaN) drops out of its row exactly. Latents are exchangeable, and nothing else
     is: weights :math:`-\log f` are never negative, so there is no sign to flip. A prior Beta(a / m,
@@ -79,8 +80,8 @@ class NoisyOr(OpenItems):
         inhibition: whether latents may also switch items off.
 
     Raises:
-        ValueError: for sizes that are not positive integers, or concentrations that are not two
-            positive numbers.
+        ValueError: for sizes that are not positive integers, more than 16 latents that inhibit, or
+            concentrations that are not two positive numbers.
     """
 
     num_items: int | None = None
@@ -95,6 +96,11 @@ class NoisyOr(OpenItems):
         self._settle()
         check_size("NoisyOr", "num_latents", self.num_latents)
         check_flag("NoisyOr", "inhibition", self.inhibition)
+        if self.inhibition and self.num_latents > MAX_CAUSES:
+            raise ValueError(
+                f"NoisyOr: num_latents must be at most {MAX_CAUSES} with inhibition=True, got"
+                f" {self.num_latents!r}"
+            )
         for name in ("prior_concentration", "failure_concentration", "leak_concentration"):
             pair = check_numbers(
                 "NoisyOr", name, getattr(self, name), "be two positive numbers (a, b)", 2, above=0

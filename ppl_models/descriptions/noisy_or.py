@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
+MAX_CAUSES = 16  # that are summed over: 65,536 configurations
 FAR = 37.0  # e^-37 is lost beside 1 in double precision
 # inside the program, so that a parameter on the edge of its support has a finite log-density
 FLOOR = 1e-12

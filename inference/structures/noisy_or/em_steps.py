@@ -404,8 +404,8 @@ def check_switches_only_on(owner: str, causes: IndependentCauses) -> None:
     """Refuse causes that inhibit where an engine knows only those that do not."""
     if causes.spared is not None:
         raise ValueError(
-            f"{owner}: a network without inhibition was expected, got inhibition=True; its engine"
-            " is EM()"
+            f"{owner}: a network without inhibition was expected, got inhibition=True, which EM()"
+            " fits"
         )
 
 

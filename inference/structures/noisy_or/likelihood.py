@@ -24,6 +24,7 @@ from inference.programs.program import Params
 from inference.structures.noisy_or.em_steps import NEGLIGIBLE, CauseRows, CauseSteps, has_edges
 from inference.structures.noisy_or.truncated_em import MAX_BITS, OpenRows, TruncatedSteps
 from ppl_models.descriptions.noisy_or import (
+    MAX_CAUSES,
     PROBABILITY_LIMIT,
     IndependentCauses,
     weight_of_failure,
@@ -31,7 +32,6 @@ from ppl_models.descriptions.noisy_or import (
 )
 from ppl_models.parts.distributions import binary_configurations
 
-MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
 BLOCK = (2048, 128)  # configurations and rows
 ELEMENTS = 2**20  # rows times configurations, or times subsets and latents, held at once

@@ -26,13 +26,12 @@ from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
 from inference.structures.noisy_or.likelihood import (
-    MAX_CAUSES,
     latent_means,
     latent_modes,
     log_likelihood_rows,
     total_log_likelihood,
 )
-from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.descriptions.noisy_or import MAX_CAUSES, PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
 
 NUM_STARTS = 20  # of EM where causes inhibit
