@@ -236,9 +236,9 @@ def _line(own: LatentAnchors) -> str:
 @report_of.register
 def _(structure: NoisyOrStructure, fit: FitRecord, data: Any) -> IdentifiabilityText | None:
     information = report_of.dispatch(Structure)(structure, fit, data)
-    if fit.draws is not None:  # draws have every edge
-        return information
     causes = structure.causes
+    if fit.draws is not None or causes.spared is not None:  # draws have every edge
+        return information
     graph = structure.graphs(fit.params)[causes.failure].mT.bool()  # (m, J)
     failure = fit.params[causes.failure].masked_fill(~graph, 1.0).detach().cpu()
     names = list(fit.item_names) or [str(j) for j in range(failure.shape[1])]

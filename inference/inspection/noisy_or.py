@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 SMALLEST_PRIOR, LARGEST_FAILURE, DOUBLE_DISTANCE = 0.02, 0.80, 4.0
 RECOVERED, COST_CAP, EXCLUDED = 1.0, 10.0, 1000.0
 EXPLAINED = 0.1  # share of what a latent says of its items
+EDGE_SITES = ("failure", "spared")  # sites (m, J) in which one is no edge
 EDGE = 0.5  # a failure below it counts as an edge
 
 
@@ -119,14 +120,16 @@ def filter_latents(
     verdict alone.
 
     Args:
-        params: ``prior`` (m,) and ``failure`` (m, J).
+        params: ``prior`` (m,) and ``failure`` (m, J), and ``spared`` where latents inhibit, which
+            is judged like further failures.
         smallest_prior: threshold of discarded latents.
         largest_failure: likewise.
         double_distance: threshold of doubles.
         chain: compare with every earlier survivor of the first step, doubles too, as the released
             code does; else with the kept ones only.
     """
-    prior, failure = params["prior"], params["failure"]
+    prior = params["prior"]
+    failure = torch.cat([params[name] for name in EDGE_SITES if name in params], 1)
     useful = (prior > smallest_prior) & (failure.amin(1) < largest_failure)
     order = [int(i) for i in prior.argsort(descending=True, stable=True) if useful[i]]
     distance = torch.full_like(prior, torch.inf)
@@ -147,20 +150,25 @@ def filter_latents(
 
 def merge_latents(params: Params, verdict: LatentFilter) -> Params:
     r"""Merge doubles: priors :math:`1 - \prod (1 - \pi)`, failures averaged by prior."""
-    prior, failure = params["prior"], params["failure"]
+    prior, sites = params["prior"], [name for name in EDGE_SITES if name in params]
     groups = {i: [i] for i in verdict.kept}
     for double, original in verdict.doubles.items():
         while original not in groups:
             original = verdict.doubles[original]
         groups[original].append(double)
     chances = [1 - (1 - prior[members]).prod() for members in groups.values()]
-    averages = [
-        (prior[members, None] * failure[members]).sum(0) / prior[members].sum()
-        for members in groups.values()
-    ]
     if not groups:
-        return {**params, "prior": prior[:0], "failure": failure[:0]}
-    return {**params, "prior": torch.stack(chances), "failure": torch.stack(averages)}
+        return {**params, **{name: params[name][:0] for name in ("prior", *sites)}}
+    averages = {
+        name: torch.stack(
+            [
+                (prior[members, None] * params[name][members]).sum(0) / prior[members].sum()
+                for members in groups.values()
+            ]
+        )
+        for name in sites
+    }
+    return {**params, **averages, "prior": torch.stack(chances)}
 
 
 def recovery(params: Params, truth: Params, excluded_cost: float = COST_CAP) -> Recovery:
@@ -285,7 +293,8 @@ def trim(result: Fit) -> Fit:
     used = used_latents(causes, result.params)
     if not used:
         raise ValueError("trim: every latent is empty")
-    kept = {**result.params, **{name: result.params[name][used] for name in ("prior", "failure")}}
+    sites = [name for name in ("prior", *EDGE_SITES) if name in result.params]
+    kept = {**result.params, **{name: result.params[name][used] for name in sites}}
     best = slice(result.restarts.best, result.restarts.best + 1)
     alone = Restarts(
         result.restarts.objective[best],

@@ -58,6 +58,7 @@ from inference.inspection.noisy_or import trim
 from inference.programs.curvature import Undetermined
 from inference.programs.global_state import quiet
 from inference.selection.sparsity import polish
+from inference.structures.noisy_or.em_steps import check_switches_only_on
 from inference.uncertainty import Uncertainty, observed_information, standard_errors
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.descriptions.noisy_or import IndependentCauses
@@ -308,6 +309,7 @@ def _test_of(
 
     root = structure.root
     if isinstance(structure.about, IndependentCauses):
+        check_switches_only_on(OWNER, structure.about)
         test: Callable[[Fit, Tensor, Tensor], Tested] = of_network
     elif hasattr(model, "restricted") and not any(
         layer.graph is not None and not layer.estimated for layer in structure.layers[:1]

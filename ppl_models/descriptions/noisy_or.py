@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 PROBABILITY_LIMIT = 1e-6  # estimates lie in [1e-6, 1 - 1e-6]
+MAX_CAUSES = 16  # that are summed over: 65,536 configurations
 FAR = 37.0  # e^-37 is lost beside 1 in double precision
 # inside the program, so that a parameter on the edge of its support has a finite log-density
 FLOOR = 1e-12
@@ -32,6 +33,9 @@ class IndependentCauses:
         num_causes, num_items: the two sizes.
         prior_concentration, failure_concentration, leak_concentration: Beta priors (a, b) of the
             three.
+        spared: name of the site with P(a cause that is on lets an item that is switched on stay
+            on), shape (num_causes, num_items), with the prior of failures; None where no cause
+            inhibits.
     """
 
     prior: str
@@ -44,6 +48,7 @@ class IndependentCauses:
     prior_concentration: tuple[float, float]
     failure_concentration: tuple[float, float]
     leak_concentration: tuple[float, float]
+    spared: str | None = None
 
 
 def log1mexp(x: Tensor) -> Tensor:
@@ -57,6 +62,18 @@ def log1mexp(x: Tensor) -> Tensor:
 def log_expm1(x: Tensor) -> Tensor:
     """Stable log(e^x - 1) for x > 0, with finite gradients."""
     return torch.expm1(x.clamp(max=FAR)).log() + (x - FAR).clamp(min=0.0)
+
+
+def inhibited(eta: Tensor, zeta: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Weight and logit of items that stay on with probability e^-zeta once they are on.
+
+    With :math:`P(x = 1) = (1 - e^{-\eta}) e^{-\zeta}` these are :math:`-\log P(x = 0)` and the
+    log-odds; without inhibition :math:`\eta` and :math:`\log(e^\eta - 1)`.
+    """
+    fires = log1mexp(eta)
+    blocks = log1mexp(zeta.clamp(min=torch.finfo(zeta.dtype).tiny))
+    weight = -torch.logaddexp(-eta, fires + blocks)
+    return weight, fires - zeta + weight
 
 
 def weight_of_failure(failure: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ def noisy_or_log_likelihood(params: Mapping[str, np.ndarray], data: np.ndarray) 
         off = 1 - params["leak"]
         for failure, bit in zip(params["failure"], bits, strict=True):
             off = off * failure**bit
+        for spared, bit in zip(params.get("spared", ()), bits, strict=False):
+            off = 1 - (1 - off) * spared**bit
         rows = np.full(len(data), value)
         for j, chance in enumerate(off):
             rows += np.select(
@@ -54,6 +56,7 @@ def noisy_or_cases() -> list[dict[str, Any]]:
         "noisy-or": (NoisyOr(5, 3), 0.0),
         "noisy-or-missing": (NoisyOr(6, 2), 0.2),
         "noisy-or-map": (NoisyOr(4, 2, (1.5, 2.0), (2.0, 1.3), (1.2, 3.0)), 0.0),
+        "noisy-or-inhibition": (NoisyOr(5, 2, (1.2, 1.4), (1.5, 1.2), inhibition=True), 0.2),
     }
     for seed, (name, (model, missing)) in enumerate(settings.items()):
         generator = torch.Generator().manual_seed(seed)
@@ -63,9 +66,13 @@ def noisy_or_cases() -> list[dict[str, Any]]:
             "failure": 0.1 + 0.8 * torch.rand(m, items, generator=generator, dtype=torch.float64),
             "leak": 0.02 + 0.2 * torch.rand(items, generator=generator, dtype=torch.float64),
         }
+        if model.inhibition:
+            spared = 0.1 + 0.8 * torch.rand(m, items, generator=generator, dtype=torch.float64)
+            truth["spared"] = spared
         shapes = {
             "prior": (m,),
             "failure": (m, items),
+            **({"spared": (m, items)} if model.inhibition else {}),
             "leak": (items,),
             "causes": (m,),
             "items": (items,),

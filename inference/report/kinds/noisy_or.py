@@ -35,7 +35,8 @@ def _causes(subject: Subject) -> IndependentCauses:
 def filtered(subject: Subject) -> LatentFilter:
     """Return which latents the filter keeps."""
     about, params = _causes(subject), subject.fit.params
-    return filter_latents({"prior": params[about.prior], "failure": params[about.failure]})
+    sites = {"prior": about.prior, "failure": about.failure, "spared": about.spared}
+    return filter_latents({key: params[name] for key, name in sites.items() if name is not None})
 
 
 @verdict.register
@@ -69,16 +70,22 @@ def _on_filter(subject: Subject) -> Finding:
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
-    yield Paragraph(say("noisy_or.model", num_items=about.num_items, num_causes=about.num_causes))
-    yield Equations(
-        ("a_{k} ~ Bernoulli(π_{k})", "P(x_{j} = 0 | a) = (1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}")
+    kind = "noisy_or.model" if about.spared is None else "noisy_or.model_inhibition"
+    yield Paragraph(say(kind, num_items=about.num_items, num_causes=about.num_causes))
+    off = "(1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}"
+    names, rule = (
+        {"π": about.prior, "f": about.failure, "l": about.leak},
+        f"P(x_{{j}} = 0 | a) = {off}",
     )
-    names = {"π": about.prior, "f": about.failure, "l": about.leak}
+    if about.spared is not None:
+        names["g"] = about.spared
+        rule = f"P(x_{{j}} = 1 | a) = (1 - {off}) Π_{{k: a_{{k}} = 1}} g_{{kj}}"
+    yield Equations(("a_{k} ~ Bernoulli(π_{k})", rule))
     columns = {
         "symbol": names,
         "name": names.values(),
         "size": [shape_text(fit.params[name].shape) for name in names.values()],
-        "meaning": entry("noisy_or.meanings").values(),
+        "meaning": [*entry("noisy_or.meanings").values()][: len(names)],
     }
     yield Table.of(columns)
 
@@ -112,5 +119,13 @@ def _switches(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
         rows.append([str(i), number(float(prior), 4), str(len(strong)), shown, word])
     yield Paragraph("Black: the latent, being on, always switches the item on; white: never.")
     yield Paragraph(say("noisy_or.filter_note"))
-    head = ("latent", "prior", "items with failure below 0.5", "the surest first", "by the filter")
+    spared = None if about.spared is None else fit.params[about.spared]
+    if spared is not None:
+        off = {"prior": params["prior"], "failure": spared}
+        yield picture(lambda: plot_failures(off, fit.item_names), "heat map of 1 - spared")
+        yield Paragraph(say("noisy_or.inhibition"))
+        for row, own in zip(rows, spared, strict=True):
+            row.append(str(int((own < 0.5).sum())))
+    head = ["latent", "prior", "items with failure below 0.5", "the surest first", "by the filter"]
+    head += [] if spared is None else ["items with spared below 0.5"]
     yield Table(head, rows[:MOST_LATENTS])

@@ -9,6 +9,16 @@ responsibilities summed over rows :math:`n_{cj}` (where item j is seen) and over
 concave in :math:`w \ge 0`. The M-step first augments by which cause fired (closed form, never
 loses) and then takes projected Newton steps, kept only where they gain. A failure of exactly one is
 no edge and stays none; so is a latent without edges left as it is.
+
+Where causes inhibit, :math:`P(x_j = 1 \mid h) = (1 - e^{-\eta_j}) e^{-\zeta_j}` with
+:math:`\zeta_{cj} = -\sum_i h_{ci} \log g_{ij}`, a zero may be an item that was switched on and then
+blocked. Of the zeros in configuration c that are so expected
+
+.. math:: B_{cj} = (n_{cj} - S_{cj}) \frac{(1 - e^{-\eta_{cj}}) (1 - e^{-\zeta_{cj}})}{1 - (1 -
+    e^{-\eta_{cj}}) e^{-\zeta_{cj}}},
+
+and given these the log-density falls apart in two of the form above: that of w with :math:`S + B`
+for S, and that of :math:`-\log g`, without a leak, with B for S and :math:`S + B` for n.
 """
 
 from __future__ import annotations
@@ -23,6 +33,7 @@ from inference.programs.program import Params
 from ppl_models.descriptions.noisy_or import (
     PROBABILITY_LIMIT,
     IndependentCauses,
+    inhibited,
     log1mexp,
     log_expm1,
     weight_of_failure,
@@ -31,6 +42,7 @@ from ppl_models.descriptions.noisy_or import (
 
 LARGEST_WEIGHT = 13.8  # -log 1e-6
 NO_EDGE = 1 - PROBABILITY_LIMIT / 2  # a failure above it is one
+TINY = 1e-12  # weight where nothing can fire, and nothing has
 # log-odds below which a configuration counts no less: subnormal numbers are sixty times slower
 NEGLIGIBLE = -60.0
 
@@ -148,7 +160,10 @@ class CauseSteps(Steps[CauseStatistics]):
         log_on, log_off = prior.log(), (-prior).log1p()
         odds = (log_on - log_off).unsqueeze(-1)
         log_prior = (self.configurations @ odds).squeeze(-1) + log_off.sum(-1, keepdim=True)
-        return eta, log_expm1(eta), log_prior
+        if self.causes.spared is None:
+            return eta, log_expm1(eta), log_prior
+        passes = weight_of_failure(params[self.causes.spared])
+        return *inhibited(eta, self.configurations @ passes), log_prior
 
     def log_densities(self, eta: Tensor, logits: Tensor, log_prior: Tensor, part: slice) -> Tensor:
         """Log-joint density of rows of a slice and configurations, (R, u, C)."""
@@ -205,7 +220,7 @@ class CauseSteps(Steps[CauseStatistics]):
         )
         prior, failure = self.causes.prior, self.causes.failure
         kept = {
-            prior: torch.where(there.any(-1), new[prior], params[prior]),
+            prior: torch.where(has_edges(self.causes, params), new[prior], params[prior]),
             failure: torch.where(there, new[failure], 1.0),
         }
         return {**new, **kept}
@@ -217,18 +232,42 @@ class CauseSteps(Steps[CauseStatistics]):
         prior = (on + (a - 1)) / (n.sum(-1, keepdim=True) + (a + b - 2))
         weights, design = self.weights(params)
         seen = n.unsqueeze(-1) if statistics.seen is None else statistics.seen
-        weights = self._without_edges(self._fired(statistics.ones, seen, weights, design))
-        for _ in range(self.num_newton):
-            weights = self._newton(statistics.ones, seen, weights, design)
+        ones, spared = statistics.ones, dict[str, Tensor]()
+        if causes.spared is not None:
+            passes = weight_of_failure(params[causes.spared])
+            blocked = self._blocked(ones, seen, design @ weights, self.configurations @ passes)
+            ones = ones + blocked
+            there = params[causes.spared] < NO_EDGE
+            inhibitors = replace(self, edges=None if bool(there.all()) else there)
+            passes = inhibitors._climbed(blocked, ones, passes, self.configurations)
+            spared[causes.spared] = (-passes).exp()
+        weights = self._climbed(ones, seen, weights, design)
         limited = {
+            **spared,
             causes.prior: prior,
             causes.failure: (-weights[..., 1:, :]).exp(),
             causes.leak: -torch.expm1(-weights[..., 0, :]),
         }
-        return {
+        new = {
             name: value.clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
             for name, value in limited.items()
         }
+        for name in spared:
+            new[name] = torch.where(params[name] < NO_EDGE, new[name], 1.0)
+        return new
+
+    def _climbed(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
+        """Weights after the closed form and Newton's steps."""
+        weights = self._without_edges(self._fired(ones, seen, weights, design))
+        for _ in range(self.num_newton):
+            weights = self._newton(ones, seen, weights, design)
+        return weights
+
+    @staticmethod
+    def _blocked(ones: Tensor, seen: Tensor, eta: Tensor, zeta: Tensor) -> Tensor:
+        """Expected zeros that were switched on and then blocked, B above, (R, C, J)."""
+        fires, blocks = -torch.expm1(-eta), -torch.expm1(-zeta)
+        return (seen - ones) * fires * blocks / (1 - fires * (1 - blocks))
 
     @torch.no_grad()
     def without_unpaid_edges(
@@ -283,28 +322,28 @@ class CauseSteps(Steps[CauseStatistics]):
 
     def _concentrations(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Beta (a, b) less one of P(fires), leak first, (1 + m, 1)."""
-        if like.shape[-2] == self.causes.num_causes + 1:
-            m = self.causes.num_causes
-        else:
-            m = like.shape[-2] - 1
-        (a_l, b_l), (a_f, b_f) = self.causes.leak_concentration, self.causes.failure_concentration
-        fires = torch.tensor([a_l, *[b_f] * m], dtype=like.dtype, device=like.device)
-        fails = torch.tensor([b_l, *[a_f] * m], dtype=like.dtype, device=like.device)
+        m = self.configurations.shape[-1]
+        leak = [self.causes.leak_concentration] if like.shape[-2] > m else []
+        a_f, b_f = self.causes.failure_concentration
+        fires = like.new_tensor([*(a for a, _ in leak), *[b_f] * m])
+        fails = like.new_tensor([*(b for _, b in leak), *[a_f] * m])
         return fires.unsqueeze(-1) - 1, fails.unsqueeze(-1) - 1
 
     def _without_edges(self, weights: Tensor) -> Tensor:
+        there = self._free(weights)
+        return weights if there is None else torch.where(there, weights, PROBABILITY_LIMIT)
+
+    def _free(self, weights: Tensor) -> Tensor | None:
+        """Weights that are there, leak first where there is one; None for all."""
         if self.edges is None:
-            return weights
-        return torch.where(
-            torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True),
-            weights,
-            PROBABILITY_LIMIT,
-        )
+            return None
+        leak = weights.shape[-2] - self.edges.shape[-2]
+        return torch.nn.functional.pad(self.edges, (0, 0, leak, 0), value=True)
 
     def _fired(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
         """Share of rows with a cause on in which it fired, as weights."""
         fires, fails = self._concentrations(weights)
-        blame = ones / -torch.expm1(-(design @ weights))
+        blame = ones / -torch.expm1(-(design @ weights).clamp(min=TINY))
         fired = -torch.expm1(-weights) * (design.mT @ blame) + fires
         total = design.mT @ seen + fires + fails
         chance = (fired / total.clamp(min=1e-30)).clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
@@ -314,19 +353,21 @@ class CauseSteps(Steps[CauseStatistics]):
         """Q_j with the log-prior, (R, J)."""
         fires, fails = self._concentrations(weights)
         eta = design @ weights
-        value = (ones * log_expm1(eta) - seen * eta).sum(-2)
+        value = (ones * log_expm1(eta.clamp(min=TINY)) - seen * eta).sum(-2)
         return value + (fires * log1mexp(weights) - fails * weights).sum(-2)
 
     def _newton(self, ones: Tensor, seen: Tensor, weights: Tensor, design: Tensor) -> Tensor:
         fires, fails = self._concentrations(weights)
-        survive = torch.expm1(design @ weights).reciprocal()  # e^-eta / (1 - e^-eta)
+        # e^-eta / (1 - e^-eta)
+        survive = torch.expm1((design @ weights).clamp(min=TINY)).reciprocal()
         slope = design.mT @ (ones * (1 + survive) - seen)
         own = torch.expm1(weights).reciprocal()
         slope = slope + fires * own - fails  # (R, 1 + m, J)
         low, high = PROBABILITY_LIMIT, LARGEST_WEIGHT
         stuck = ((weights <= 1.01 * low) & (slope < 0)) | ((weights >= 0.999 * high) & (slope > 0))
-        if self.edges is not None:
-            stuck |= ~torch.nn.functional.pad(self.edges, (0, 0, 1, 0), value=True)
+        there = self._free(weights)
+        if there is not None:
+            stuck |= ~there
         size = design.shape[-1]
         curve = (ones * survive * (1 + survive)).mT  # (R, J, C)
         pairs = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(-2)  # (C, (1 + m)^2)
@@ -353,16 +394,31 @@ class CauseSteps(Steps[CauseStatistics]):
         return best
 
 
+def has_edges(causes: IndependentCauses, params: Params) -> Tensor:
+    """Latents with an edge to some item, of either kind, (..., m) bool."""
+    sites = [name for name in (causes.failure, causes.spared) if name is not None]
+    return torch.stack([(params[name] < NO_EDGE).any(-1) for name in sites]).any(0)
+
+
+def check_switches_only_on(owner: str, causes: IndependentCauses) -> None:
+    """Refuse causes that inhibit where an engine knows only those that do not."""
+    if causes.spared is not None:
+        raise ValueError(
+            f"{owner}: a network without inhibition was expected, got inhibition=True, which EM()"
+            " fits"
+        )
+
+
 def log_beta_prior(causes: IndependentCauses, params: Params) -> Tensor:
-    """Log-density of the three Beta priors, (R,).
+    """Log-density of the Beta priors, (R,).
 
     An edge that is not there has none, nor the prior of a latent without edges.
     """
-    there = params[causes.failure] < NO_EDGE
     total: Tensor | float = 0.0
+    sites = [(name, params[name] < NO_EDGE) for name in (causes.failure, causes.spared) if name]
     for name, (a, b), counted in (
-        (causes.prior, causes.prior_concentration, there.any(-1)),
-        (causes.failure, causes.failure_concentration, there),
+        (causes.prior, causes.prior_concentration, has_edges(causes, params)),
+        *((name, causes.failure_concentration, there) for name, there in sites),
         (causes.leak, causes.leak_concentration, None),
     ):
         value = params[name] if counted is None else torch.where(counted, params[name], 0.5)

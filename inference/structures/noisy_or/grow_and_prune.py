@@ -35,10 +35,15 @@ from inference.base.structure import Problem
 from inference.engines.em import EM
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
-from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps
-from inference.structures.noisy_or.likelihood import MAX_CAUSES, total_of_merged
+from inference.structures.noisy_or.em_steps import CauseRows, CauseSteps, check_switches_only_on
+from inference.structures.noisy_or.likelihood import total_of_merged
 from inference.structures.noisy_or.truncated_em import MAX_BITS, TruncatedSteps
-from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses, weight_of_leak
+from ppl_models.descriptions.noisy_or import (
+    MAX_CAUSES,
+    PROBABILITY_LIMIT,
+    IndependentCauses,
+    weight_of_leak,
+)
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.validation import check_number, check_size, plain_fields
 
@@ -365,6 +370,7 @@ class GrowAndPrune:
                 "method: GrowAndPrune is for models that offer causes() (NoisyOr), got"
                 f" {problem.model!r}"
             )
+        check_switches_only_on("method: GrowAndPrune", causes)
         rows = CauseRows.merge(problem.data)
         generator = torch.Generator().manual_seed(problem.seed)
         store = (
@@ -574,8 +580,9 @@ class _Run:
 def used_latents(causes: IndependentCauses, params: Params) -> list[int]:
     """Latents of one model (leading dim one or none) with a prior and an edge."""
     prior = params[causes.prior].reshape(causes.num_causes)
-    failure = params[causes.failure].reshape(causes.num_causes, causes.num_items)
-    used = (prior > 10 * PROBABILITY_LIMIT) & (failure.amin(1) < 1 - 10 * PROBABILITY_LIMIT)
+    sites = [name for name in (causes.failure, causes.spared) if name is not None]
+    edges = torch.cat([params[name].reshape(causes.num_causes, -1) for name in sites], 1)
+    used = (prior > 10 * PROBABILITY_LIMIT) & (edges.amin(1) < 1 - 10 * PROBABILITY_LIMIT)
     return [int(i) for i in used.nonzero().ravel()]
 
 

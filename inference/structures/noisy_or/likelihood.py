@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Params
-from inference.structures.noisy_or.em_steps import NEGLIGIBLE, NO_EDGE, CauseRows, CauseSteps
+from inference.structures.noisy_or.em_steps import NEGLIGIBLE, CauseRows, CauseSteps, has_edges
 from inference.structures.noisy_or.truncated_em import MAX_BITS, OpenRows, TruncatedSteps
 from ppl_models.descriptions.noisy_or import (
+    MAX_CAUSES,
     PROBABILITY_LIMIT,
     IndependentCauses,
     weight_of_failure,
@@ -31,7 +32,6 @@ from ppl_models.descriptions.noisy_or import (
 )
 from ppl_models.parts.distributions import binary_configurations
 
-MAX_CAUSES = 16  # 65,536 configurations
 MAX_ONES = 10  # of a row, for the alternating sum
 BLOCK = (2048, 128)  # configurations and rows
 ELEMENTS = 2**20  # rows times configurations, or times subsets and latents, held at once
@@ -161,8 +161,9 @@ def _one(params: Params) -> Params:
 
 def _reduced(causes: IndependentCauses, params: Params) -> tuple[IndependentCauses, Params, Tensor]:
     """The network of the latents with an edge, and which these are, (m,) bool."""
-    there = (params[causes.failure] < NO_EDGE).any(1)
-    kept = {name: params[name][there] for name in (causes.prior, causes.failure)}
+    there = has_edges(causes, params)
+    sites = (causes.prior, causes.failure, causes.spared)
+    kept = {name: params[name][there] for name in sites if name is not None}
     return replace(causes, num_causes=int(there.sum())), {**params, **kept}, there
 
 

@@ -28,6 +28,7 @@ from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.structure import Problem
 from inference.programs.program import Params
+from inference.structures.noisy_or.em_steps import check_switches_only_on
 from inference.structures.noisy_or.likelihood import total_log_likelihood
 from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.validation import check_number, check_size, plain_fields
@@ -87,6 +88,7 @@ class ScoreFunctionSVI:
                 "ScoreFunctionSVI: a noisy-OR network was expected, got"
                 f" {type(problem.model).__name__}"
             )
+        check_switches_only_on("ScoreFunctionSVI", causes)
         priors = (
             causes.prior_concentration,
             causes.failure_concentration,

@@ -26,14 +26,15 @@ from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
 from inference.structures.noisy_or.grow_and_prune import GrowAndPrune
 from inference.structures.noisy_or.likelihood import (
-    MAX_CAUSES,
     latent_means,
     latent_modes,
     log_likelihood_rows,
     total_log_likelihood,
 )
-from ppl_models.descriptions.noisy_or import PROBABILITY_LIMIT, IndependentCauses
+from ppl_models.descriptions.noisy_or import MAX_CAUSES, PROBABILITY_LIMIT, IndependentCauses
 from ppl_models.parts.distributions import binary_configurations
+
+NUM_STARTS = 20  # of EM where causes inhibit
 
 
 def check_enumerable(num_causes: int, num_rows: int) -> None:
@@ -92,17 +93,21 @@ class NoisyOrStructure(Structure):
             torch.full((num_restarts, items), 0.05, dtype=torch.float64),
             wide.reshape(-1, 1),
         )
-        return {
-            name: v.to(like)
-            for name, v in zip(
-                (causes.prior, causes.failure, causes.leak), (prior, failure, leak), strict=True
-            )
-        }
+        drawn = {causes.prior: prior, causes.failure: failure, causes.leak: leak}
+        if causes.spared is not None:
+            drawn[causes.spared] = uniform(0.3, 1, m, items)
+        return {name: value.to(like) for name, value in drawn.items()}
 
     def complete_start(self, problem: Problem, params: Params) -> Params:
         """Complete a start; failures near one on the logit scale are no edges again."""
-        failure = params[self.causes.failure]
-        return {**params, self.causes.failure: torch.where(failure > NO_EDGE, 1.0, failure)}
+        edges = {name: params[name] for name in self._edge_sites}
+        return {**params, **{k: torch.where(v > NO_EDGE, 1.0, v) for k, v in edges.items()}}
+
+    @property
+    def _edge_sites(self) -> tuple[str, ...]:
+        """Sites (m, J) in which one is no edge."""
+        causes = self.causes
+        return (causes.failure,) if causes.spared is None else (causes.failure, causes.spared)
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> Steps[Any] | None:
         if not isinstance(problem.data, Tensor):
@@ -138,6 +143,8 @@ class NoisyOrStructure(Structure):
 
     def recommended(self, problem: Problem) -> Recommendation:
         """Recommend one search: EM alone finds every latent less than half of the time."""
+        if self.causes.spared is not None:
+            return Recommendation(None, "random", NUM_STARTS)
         return Recommendation(GrowAndPrune(), "random", 1)
 
     def labels(self) -> tuple[Labels, ...]:
@@ -145,7 +152,7 @@ class NoisyOrStructure(Structure):
 
         def rename(params: Params, order: Tensor, flips: Tensor) -> Params:
             return params | {
-                name: params[name][:, order] for name in (causes.prior, causes.failure)
+                name: params[name][:, order] for name in (causes.prior, *self._edge_sites)
             }
 
         return (Labels(causes.latent, lambda params: params[causes.failure], rename),)
@@ -153,36 +160,34 @@ class NoisyOrStructure(Structure):
     def canonical(self, params: Params) -> Params:
         """Order latents by falling prior probability."""
         order = params[self.causes.prior].argsort(descending=True, stable=True)
-        moved = {name: params[name][order] for name in (self.causes.prior, self.causes.failure)}
+        moved = {name: params[name][order] for name in (self.causes.prior, *self._edge_sites)}
         return {**params, **moved}
 
     def graphs(self, params: Params) -> dict[str, Tensor]:
         """Graph by the site of the failures, (items, latents): a failure of one is no edge."""
         return {
-            self.causes.failure: (
-                (params[self.causes.failure] < 1 - 10 * PROBABILITY_LIMIT).mT.long()
-            )
+            name: (params[name] < 1 - 10 * PROBABILITY_LIMIT).mT.long() for name in self._edge_sites
         }
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Number of free priors and edges in use, and leaks; a failure of one is no edge."""
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
-        edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
-        return int(edges.sum()) + num_settled(self, params)
+        edges = sum(int(graph.mT[used].sum()) for graph in self.graphs(params).values())
+        return edges + num_settled(self, params)
 
 
 @check_start.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, params: Params) -> None:
     """Refuse probabilities of exactly zero or one, which never move, but failures of one."""
     causes = structure.causes
-    for name in (causes.prior, causes.failure, causes.leak):
+    for name in (causes.prior, *structure._edge_sites, causes.leak):
         value = params[name]
-        stuck = (value <= 0) if name == causes.failure else (value <= 0) | (value >= 1)
+        stuck = (value <= 0) if name in structure._edge_sites else (value <= 0) | (value >= 1)
         if bool(stuck.any()):
             place = stuck.nonzero()[0].tolist()
             allowed = (
                 "in (0, 1], one for no edge,"
-                if name == causes.failure
+                if name in structure._edge_sites
                 else "strictly between 0 and 1"
             )
             raise ValueError(
@@ -199,8 +204,9 @@ def _(structure: NoisyOrStructure, program: Program) -> bool:
 
 @num_possible_free.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, params: Params) -> int:
-    """Number of possible edges, one for every latent and item, and of what is no edge."""
-    return params[structure.causes.failure].numel() + num_settled(structure, params)
+    """Number of possible edges, of either kind, and of what is no edge."""
+    possible = sum(params[name].numel() for name in structure._edge_sites)
+    return possible + num_settled(structure, params)
 
 
 @num_settled.register(NoisyOrStructure)
