@@ -349,8 +349,8 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
     local = [name for name, member in fits.items() if member.local]
     if local:
         notes.append(
-            f"log-likelihood and BIC of {local} are conditional on fitted activities of the rows,"
-            " and have no prediction here"
+            f"the log-likelihood of {local} is conditional on fitted activities of the rows, so"
+            " that there is no BIC and no prediction here"
         )
     bounds = [name for name, member in fits.items() if _kind(member) == "bound"]
     if bounds:

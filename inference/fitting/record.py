@@ -379,6 +379,11 @@ class FitRecord:
     @property
     def why_no_criteria(self) -> str | None:
         """Reason why AIC, BIC and their like do not apply, with a remedy; None where they do."""
+        if sites := self.structure.local_sites:
+            return (
+                f"{' and '.join(sites)} are estimated for every row, so that parameters grow with"
+                " the rows; compare by held-out cells"
+            )
         return self.structure.why_no_criteria(self.params)
 
     def check_criterion(self, name: str) -> None:
@@ -387,7 +392,7 @@ class FitRecord:
         Raises:
             ValueError: saying why, and what to use instead.
         """
-        if (reason := self.why_no_criteria) is not None:
+        if (reason := self.structure.why_no_criteria(self.params)) is not None:
             raise ValueError(f"{name}: {reason}")
 
     @property
@@ -413,6 +418,8 @@ class FitRecord:
         much, never too little. The rank needs derivatives of every row and may be less at single
         estimates, so that it is no number of the fit:
         :func:`inference.uncertainty.check_information` works it out, and a page of the fit says
-        both.
+        both. Where numbers of every row are estimated (activities, codes), this is the quantity
+        that papers on factorization compute, of the conditional likelihood, and no BIC: pages and
+        comparisons print none (:attr:`why_no_criteria`).
         """
         return -2 * self.log_likelihood + self.price

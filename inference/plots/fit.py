@@ -32,7 +32,9 @@ SAME_SUM = 1e-3  # range of sums, in standard deviations of an item, that says t
 
 
 def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
-    """Plot the objective over iterations, and the end of each start.
+    """Plot the objective over iterations, and the end of each start where it is one of these.
+
+    Of a fit that kept its best iteration, by held-out rows, this is marked and not the ends.
 
     Args:
         fit: the fit.
@@ -50,6 +52,9 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     lengths = np.asarray(fit.restarts.num_iterations)
     label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
     style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
+    if "held-out" in fit.objective_name and np.isfinite(objective).any():
+        label, ends = "weights kept", np.array([fit.objective])
+        lengths = steps[[np.nanargmin(np.abs(objective - fit.objective))]]
     if fit.trace.name == fit.objective_name:  # else on another scale
         ax.scatter(lengths, ends, 28, zorder=3, label=label, **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -180,7 +185,7 @@ def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
         return
     _histograms(ax, sums, simulated, check.sum_bins())
     items = "items" if check.is_discrete else "standardised items"
-    ax.set(xlabel=f"sum of {items} in a row", ylabel="share of rows")
+    ax.set(xlabel=f"sum of {items} in a row", ylabel="density")
 
 
 def _histograms(ax: Axes, observed: np.ndarray, simulated: np.ndarray, bins: Any) -> None:

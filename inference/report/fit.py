@@ -309,10 +309,10 @@ def _price(subject: Subject) -> Iterator[list[str]]:
     fit, local = subject.fit, subject.once(locally)
     is_part = local is not None and local.num_judged > fit.num_parameters
     of = say("fit.counted_rest") if is_part else "numbers that were estimated"
+    of += ", without those of absent edges" if fit.graphs else ""
     yield ["free parameters", f"{fit.num_parameters:,}", of]
     bic = "weighs likelihood against free parameters, among fits to the same data"
-    if fit.structure.local_sites:
-        bic = say("fit.bic_of_rows", sites=listed(list(fit.structure.local_sites)))
+    bic += "" if fit.bic_price is None else say("fit.bic_price")
     rank = None if local is None or fit.bic_price is not None else local.rank
     if (
         local is not None
@@ -385,6 +385,9 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
+    if "held-out" in fit.objective_name:
+        yield Note(say("fit.kept_note"))
+        return
     words = "" if fit.draws is not None else "The curve of a converged fit is flat at its end."
     words += say("fit.starts_note") if several else ""
     yield from [Note(words.strip())] if words else []

@@ -21,6 +21,7 @@ from inference.selection.order_selection.result import (
     HowManyGroups,
     HowManyOptions,
 )
+from ppl_models.descriptions.row_distributions import FREEDOM
 from ppl_models.parts.repr import counted, listed
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ def _figures(answer: HowMany) -> Iterator[Part]:
     yield picture(answer.plot, "penalised likelihood of every distribution and number")
     yield Table(("distribution", "K", *titles, ""), rows)
     yield Bullets([f"{title}: {words[name]}." for title, name in zip(titles, shown, strict=True)])
+    if "Student t" in set(frame["distribution"]):
+        yield Note(say("how_many.student", most=f"{FREEDOM[1]:.0f}"))
 
 
 def _groups(answer: HowManyGroups) -> list[Part]:

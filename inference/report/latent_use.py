@@ -206,8 +206,9 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
         guess=100 * found.guess,
         largest=100 * found.largest,
     )
+    is_equal = percent(found.said) == percent(found.accuracy)
     words = say(
-        "latents.corrected_accuracy",
+        f"latents.{'equal' if is_equal else 'corrected'}_accuracy",
         share=share,
         error=f"{100 * error:.1f}" if error >= 5e-4 else "below 0.1",
         guess=guess,

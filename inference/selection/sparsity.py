@@ -45,13 +45,12 @@ from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 def ebic(result: Fit, gamma: float = 1.0, num_possible: int | None = None) -> float:
     r"""Extended BIC (Chen and Chen 2008, doi:10.1093/biomet/asn034); smaller is better.
 
-    .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P}{\nu},
+    .. math:: -2 \ell + \nu \log N + 2 \gamma \log \binom{P - s}{\nu - s},
 
-    with :math:`\nu` parameters that are not zero out of P; a model in which nothing is chosen to be
-    zero has :math:`\nu = P`, and EBIC is BIC. Parameters of an attribute model that are free
-    whatever its Q-matrix is (intercepts, the table of profiles) are charged for, and count neither
-    in the :math:`\nu` nor in the P of the last term. Where the log-likelihood is out of reach its
-    lower bound ``elbo`` stands in its place.
+    with :math:`\nu` free parameters out of P, of which s are free whatever the graph is
+    (intercepts, dispersions, proportions), so that :math:`\nu - s` edges were chosen from
+    :math:`P - s`. Where nothing is chosen to be zero, :math:`\nu = P` and EBIC is BIC. Where the
+    log-likelihood is out of reach its lower bound ``elbo`` stands in its place.
 
     Args:
         result: the fit.

@@ -235,19 +235,17 @@ def test_a_family_is_called_with_the_columns():
 
 
 def test_a_chosen_graph_counts_as_a_choice():
-    """EBIC of a polished fit: its graph was picked among all loadings, so the binomial is not that
-    of the picked graph.
-    """
+    """EBIC of a polished fit: its edges were picked among all loadings, and nothing else was."""
     x = data_of(Normal(), 400)
     penalty = TruncatedLasso.bic(400)
     found = select_dimension(
         first_layer(Normal(), penalty), x, [5, 6], "ebic", EM(max_iterations=60)
     )
     for size, result, row in zip(found.sizes, found.fits, found.table.itertuples(), strict=True):
-        possible = 2 + size * 3 + 18 * (size + 1) + 18
-        free = result.num_parameters
-        expected = row.bic + 2 * math.log(comb(possible, free, exact=True))
-        assert free < possible
+        possible = size * 2 + 18 * size
+        edges = sum(int((result.params[f"loadings_{d}"] != 0).sum()) for d in (1, 2))
+        expected = row.bic + 2 * math.log(comb(possible, edges, exact=True))
+        assert edges < possible
         assert row.ebic == pytest.approx(expected, rel=1e-9)
     path = penalty_path(first_layer(Normal())(6), x, [penalty], EM(max_iterations=60))
     assert path.scores[0] == pytest.approx(found.columns["ebic"][1], rel=1e-3)

@@ -44,7 +44,7 @@ def test_ebic_is_its_formula():
     expected = (
         -2 * result.log_likelihood
         + 36 * math.log(200)
-        + 2 * 0.5 * math.log(comb(42, 36, exact=True))
+        + 2 * 0.5 * math.log(comb(18, 12, exact=True))
     )
     assert ebic(sparse, 0.5) == pytest.approx(expected, rel=1e-12)
     assert ebic(sparse, 0.0) == pytest.approx(sparse.bic, rel=1e-12)

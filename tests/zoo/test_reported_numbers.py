@@ -118,7 +118,7 @@ def test_the_objective_adds_the_prior_and_nothing_else(row: Row) -> None:
 @every_row
 def test_bic_is_made_of_the_numbers_beside_it(row: Row) -> None:
     fit = quick_fit(row)
-    if fit.why_no_criteria is not None:
+    if fit.structure.why_no_criteria(fit.params) is not None:
         with pytest.raises(ValueError, match="bic: "):
             _ = fit.bic
         assert fit.num_parameters == free_numbers(row, fit)

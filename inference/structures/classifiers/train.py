@@ -881,7 +881,7 @@ class _Training:
         }
         params |= self.networks.params(self.networks.theta)
         params = {name: params[name].to(home).clone() for name in start}
-        iterations = torch.full((self.num_restarts,), len(course.history), dtype=torch.long)
+        iterations = (~course.history.isnan()).sum(0)
         converged = ~course.active if not keep_last else torch.ones_like(course.active)
         return Outcome(
             params,

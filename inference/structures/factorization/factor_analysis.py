@@ -326,7 +326,12 @@ class FactorAnalysisStructure(Structure):
         ]
 
     def why_no_standard_errors(self, params: Params) -> str | None:
-        return "activities of the rows are continuous; Bootstrap() gives intervals here"
+        if len(params["signatures"]) == 1:
+            return "activities of the rows are continuous; Bootstrap() gives intervals here"
+        return (
+            "loadings are determined up to a rotation only; of intercepts and scales Bootstrap()"
+            " gives intervals"
+        )
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
         """Signatures up to rotation, intercepts, scales."""

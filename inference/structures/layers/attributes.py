@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from inference.base.structure import Problem, num_settled
+from inference.base.structure import Problem
 from inference.programs.program import Params
 from inference.structures.layers.structure import LayeredStructure
 from ppl_models.parts.distributions import binary_configurations
@@ -150,9 +150,3 @@ class AttributeStructure(LayeredStructure):
             f" {shown}{more} (for right-wrong items, guessing and slipping sum to more than 1);"
             " check how these items are coded, and their rows of the Q-matrix"
         ]
-
-
-@num_settled.register(AttributeStructure)
-def _(structure: AttributeStructure, params: Params) -> int:
-    """Number of parameters but the loadings, which 2^K profiles would make look sparse."""
-    return structure.num_free(params) - int((params[structure.layers[0].loadings] != 0).sum())

@@ -349,7 +349,7 @@ def extended_bic(
         value: the log-likelihood, an estimate where latents are too many to sum over.
         price: what BIC charges for the parameters, :math:`\nu \log N` where each is charged for all
             N rows.
-        num_free: :math:`\nu`, parameters that are not zero; num_possible: P, those that could be.
+        num_free: loadings that are not zero; num_possible: those that could be.
         gamma: 0 is BIC.
     """
     choices = (

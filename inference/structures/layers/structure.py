@@ -39,6 +39,7 @@ from inference.base.structure import (
     normal_scales,
     num_density_items,
     num_possible_free,
+    num_settled,
     predictor_names,
     separates,
     set_steps,
@@ -703,6 +704,13 @@ def _(structure: LayeredStructure, params: Params) -> int:
     fixed = sum(int((~layer.graph).sum()) for layer in structure.layers if layer.graph is not None)
     others = {name: value for name, value in params.items() if name not in structure.root.sites()}
     return sum(value.numel() for value in others.values()) + structure.root.num_free - fixed
+
+
+@num_settled.register(LayeredStructure)
+def _(structure: LayeredStructure, params: Params) -> int:
+    """Number of free parameters but the loadings: intercepts, dispersions, the root."""
+    edges = sum(int((params[layer.loadings] != 0).sum()) for layer in structure.layers)
+    return structure.num_free(params) - edges
 
 
 @singular_values.register(LayeredStructure)

@@ -20,6 +20,7 @@ from inference.base.structure import (
     check_start,
     marginal_rows,
     num_possible_free,
+    num_settled,
 )
 from inference.programs.program import Params, Program
 from inference.structures.noisy_or.em_steps import NO_EDGE, CauseRows, CauseSteps
@@ -167,7 +168,7 @@ class NoisyOrStructure(Structure):
         """Number of free priors and edges in use, and leaks; a failure of one is no edge."""
         used = params[self.causes.prior] > 10 * PROBABILITY_LIMIT
         edges = params[self.causes.failure][used] < 1 - 10 * PROBABILITY_LIMIT
-        return int(used.sum()) + int(edges.sum()) + params[self.causes.leak].numel()
+        return int(edges.sum()) + num_settled(self, params)
 
 
 @check_start.register(NoisyOrStructure)
@@ -198,8 +199,15 @@ def _(structure: NoisyOrStructure, program: Program) -> bool:
 
 @num_possible_free.register(NoisyOrStructure)
 def _(structure: NoisyOrStructure, params: Params) -> int:
-    """Number of possible edges, one for every latent and item."""
-    return sum(value.numel() for value in params.values())
+    """Number of possible edges, one for every latent and item, and of what is no edge."""
+    return params[structure.causes.failure].numel() + num_settled(structure, params)
+
+
+@num_settled.register(NoisyOrStructure)
+def _(structure: NoisyOrStructure, params: Params) -> int:
+    """Number of priors in use, and of leaks."""
+    used = params[structure.causes.prior] > 10 * PROBABILITY_LIMIT
+    return int(used.sum()) + params[structure.causes.leak].numel()
 
 
 @marginal_rows.register(NoisyOrStructure)
