@@ -296,8 +296,8 @@ def _estimates(
             is_void = (error > 0) & (reach > FAR * error)  # near a bound of its range
             columns += [error.masked_fill(is_void, torch.nan), low, high]
         elif each.site in free:
-            ends = (torch.as_tensor(end).to(value) for end in free[each.site])
-            columns += [torch.full_like(columns[0], math.nan), *(each.of(end) for end in ends)]
+            bounds = [torch.as_tensor(end).to(value) for end in free[each.site]]
+            columns += [torch.full_like(columns[0], math.nan), *map(each.of, bounds)]
         rows += _rows(each, *columns)
     return EstimateTable(tuple(rows), level, source, note, is_flat, rest)
 

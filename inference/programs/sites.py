@@ -382,7 +382,9 @@ def density_of(fn: Any) -> Callable[[Tensor], Tensor]:
         return KnownDensity(fn, fn.log_prob(middle).sum(), ends)
     if isinstance(base, Dirichlet | DirichletTables):
         excess = base.concentration - 1
-        inside = fn.sample().reshape(shape).clamp(min=1e-3)
+        inside = excess.new_ones(shape)
+        if isinstance(base, Dirichlet):  # which may validate its values
+            inside = inside / shape[-1]
         constant = fn.log_prob(inside).sum() - torch.special.xlogy(excess, inside).sum()
         return KnownDensity(fn, constant, excess=excess if bool((excess != 0).any()) else None)
     density: Callable[[Tensor], Tensor] = fn.log_prob

@@ -414,9 +414,9 @@ def _estimates(subject: Subject) -> Iterator[Part]:
             rest = f"... and {len(values):,} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
         for end in (0, 1):
-            many = held.count(end)
-            rest = say("fit.held", many=many, site=site, value=end)
-            rows += [[rest, *[""] * (len(head) - 1)]] if many else []
+            if count := held.count(end):
+                rest = say("fit.held", many=count, site=site, value=end)
+                rows.append([rest, *[""] * (len(head) - 1)])
     yield Table(head, rows)
     yield from opened
 

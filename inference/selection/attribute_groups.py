@@ -243,8 +243,7 @@ class DifferentialItems(ItemTests):
         non_uniform: Wald statistic of equal loadings.
         non_uniform_p: its p-value.
         effect: the largest difference between groups of the expected response, over all profiles.
-        lowest: number of the group that is expected to answer lowest there.
-        groups: their names.
+        lowest: name of the group that is expected to answer lowest there.
     """
 
     uniform: np.ndarray
@@ -253,7 +252,6 @@ class DifferentialItems(ItemTests):
     non_uniform_p: np.ndarray
     effect: np.ndarray
     lowest: np.ndarray
-    groups: tuple[str, ...]
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -262,8 +260,7 @@ class DifferentialItems(ItemTests):
             return ()
         places = [self.items.index(name) for name in self.different]
         largest = [
-            f"{self.items[i]} ({self.effect[i]:.2f}, lowest for {self.groups[int(self.lowest[i])]})"
-            for i in places
+            f"{self.items[i]} ({self.effect[i]:.2f}, lowest for {self.lowest[i]})" for i in places
         ]
         return (
             (
@@ -456,10 +453,20 @@ def differential_items(
         )
         versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
         columns.append(_tests(fit, again, data, versions))
-    statistic, degrees, p_value, *others = np.array(columns).T
-    labels = tuple(names[j] for j in chosen)
+    statistic, degrees, p_value, *walds, effect, lowest = np.array(columns).T
+    uniform, uniform_p, non_uniform, non_uniform_p = walds
     return DifferentialItems(
-        labels, statistic, degrees, p_value, holm(p_value), *others, groups=tuple(model.groups)
+        items=tuple(names[j] for j in chosen),
+        statistic=statistic,
+        degrees=degrees,
+        p_value=p_value,
+        p_adjusted=holm(p_value),
+        uniform=uniform,
+        uniform_p=uniform_p,
+        non_uniform=non_uniform,
+        non_uniform_p=non_uniform_p,
+        effect=effect,
+        lowest=np.array(model.groups, dtype=object)[lowest.astype(int)],
     )
 
 

@@ -51,8 +51,7 @@ FREED = DifferentialItems(
     COST,
     COST,
     COST,
-    np.array([1, 0]),
-    ("A", "B"),
+    np.array(["A", "B"], dtype=object),
 )
 RATIO = RatioTest(40.0, 0.01, torch.linspace(0, 10, 99), 0, 0, 99)
 DEPENDS = ClassRegression(
@@ -119,7 +118,7 @@ def said(record):
             FREED,
             replace(FREED, p_adjusted=np.ones(2)),
             "care",
-            "what is expected of people with the same attributes: q1 (0.30)",
+            "what is expected of people with the same attributes: q1 (0.30, lowest for A)",
         ),
         (replace(ITEMS, p_adjusted=np.ones(2)), ITEMS, "good", "Go on with the items as they are"),
         (

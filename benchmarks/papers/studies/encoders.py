@@ -47,7 +47,7 @@ from ppl_models.datasets.deep_discrete_encoder import strict_design
 NAME = "deep_discrete_encoder"
 VERSIONS = {
     "recovery": 1,
-    "plain": 1,
+    "plain": 2,
     "selection": 1,
     "survey": 2,
     "digits": 1,

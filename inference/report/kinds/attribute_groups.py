@@ -252,7 +252,7 @@ def _differential(subject: Subject, found: ItemScores) -> Iterator[Part]:
         "p, equally for all profiles": texts(tests.uniform_p, ".2g"),
         "p, in what attributes do": texts(tests.non_uniform_p, ".2g"),
         "effect": [f"{effect:.3f}" for effect in tests.effect],
-        "lowest for": [tests.groups[int(own)] for own in tests.lowest],
+        "lowest for": list(tests.lowest),
     }
     yield Table.of(columns)
 
