@@ -184,7 +184,7 @@ def _beside(verdict: Verdict, section: Section) -> Section:
         if isinstance(part, Warned):
             texts = [text for text in part.texts if text not in said]
             parts += [Warned(texts)] if texts else []
-        elif not isinstance(part, Paragraph | Verbatim) or part.text not in said:
+        elif not isinstance(part, Paragraph) or part.text not in said:
             parts.append(part)
     return replace(section, parts=parts)
 

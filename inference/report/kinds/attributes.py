@@ -602,7 +602,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
     together = (covariance / torch.outer(spread, spread)).tolist()
     if len(names) > 1:
         yield Paragraph(
-            "Correlations (phi) of the attributes in the population, under the fitted distribution:"
+            "Correlations of the attributes (phi) in the population, under the fitted distribution:"
         )
         lower = [
             [name, *map(number, line[: k + 1]), *[""] * (len(names) - k - 1)]
