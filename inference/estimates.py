@@ -51,6 +51,7 @@ NUMBERS = ("estimate", "error", "low", "high")
 FEW_BITS = 10  # of the latents of a row, up to which their number is no reason
 MOST_WORDS = 100  # of a line
 WITH_PRIORS = "NUTS() and Laplace() give intervals that take the prior in"
+FAR = 10.0  # errors that the end of an interval is away, from which on an error says nothing
 MOST_STEP = 0.5  # standard errors to the maximum of the likelihood, beyond which those mean nothing
 
 PRIOR_COUNTS = (
@@ -289,10 +290,11 @@ def _estimates(
         if each.site in errors:
             (slope,) = torch.autograd.grad(estimate.sum(), value)
             error, *limits = (errors[each.site], *limits_of[each.site])
-            columns += [
-                each.taken(slope.abs() * error),
-                *(each.of(limit.double()) for limit in limits),
-            ]
+            low, high = (each.of(limit.double()) for limit in limits)
+            error = each.taken(slope.abs() * error)
+            reach = torch.maximum(high - columns[0], columns[0] - low)
+            is_void = (error > 0) & (reach > FAR * error)  # near a bound of its range
+            columns += [error.masked_fill(is_void, torch.nan), low, high]
         elif each.site in free:
             bounds = [torch.as_tensor(end).to(value) for end in free[each.site]]
             columns += [torch.full_like(columns[0], math.nan), *map(each.of, bounds)]

@@ -38,6 +38,9 @@ class Trace:
     log_likelihood: Tensor
 
 
+ONE_START = "There was one start, so nothing says whether another would have ended higher."
+
+
 @shows_briefly
 @dataclass(frozen=True, eq=False)
 class Restarts:
@@ -142,9 +145,7 @@ class Restarts:
                     " whether it comes again."
                 )
         else:
-            words.append(
-                "There was one start, so nothing says whether another would have ended higher."
-            )
+            words.append(ONE_START)
         often = [1] * len(self.degenerate) if self.replicates is None else self.replicates.tolist()
         bad = sum(n for n, reasons in zip(often, self.degenerate, strict=False) if reasons)
         if self.faults:
@@ -171,7 +172,9 @@ class Restarts:
                 " optimum."
             )
         fates = [f"{num_run} {'was' if num_run == 1 else 'were'} run to the end"]
-        fates += [f"{merged} merged with one of these on its hill"] if merged else []
+        fates += (
+            [f"{merged} merged with {'it' if num_run == 1 else 'one of these'}"] if merged else []
+        )
         fates += [f"{stopped} fell behind and stopped early"] if stopped else []
         kept = " or ".join(["run to the end"] + ["merged"] * bool(merged))
         return (

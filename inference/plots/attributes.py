@@ -46,7 +46,14 @@ def plot_q_matrix(fit: Fit, ax: Axes | None = None, names: Names | None = None) 
     size = min(14.0, 3.5 + 0.45 * layer.num_parents), min(12.0, 2.0 + 0.2 * layer.num_items)
     ax, items = axes_of(ax, *size), labels_of(fit, "item", layer.num_items, names)
     attributes = labels_of(fit, "attribute", layer.num_parents, names)
-    heat_map(ax, mean, items, attributes, "rise of the expected response", None)
+    heat_map(
+        ax,
+        mean,
+        items,
+        attributes,
+        "rise of the expected response,\nmean over the other attributes",
+        None,
+    )
     ax.set(xlabel="attribute", ylabel="item", title="What items ask for, and gain by it")
     return ax
 

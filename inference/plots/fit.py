@@ -92,7 +92,7 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
     ax.set_ylim(1.07 * reach, -0.07 * reach)
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
-    below = f"{fit.objective_name}:\nnats below the best"
+    below = f"{textwrap.fill(fit.objective_name, 36)}:\nbelow the best"
     ax.set(xlabel="start, best first", ylabel=below, title="Spread over starts")
     return ax
 

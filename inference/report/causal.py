@@ -214,6 +214,7 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
     chances = () if found is None else ("P(joined)", *arrows)
     head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
+    yield Note(say("causal.never_nought"))
 
 
 def causal_record(report: AttributeReport) -> dict[str, Any]:

@@ -64,7 +64,7 @@ from inference.report.sections import (
     text_of,
     warned,
 )
-from inference.report.verdicts import distance_in_words, verdict, why_undecided
+from inference.report.verdicts import distance_in_words, verdict, why_undecided, worst_draws
 from inference.report.words import finding, say, verdict_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import counted, listed, shown_settings
@@ -251,6 +251,8 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             if is_sampled
             else "what the best start was chosen by"
             if "held-out" in fit.objective_name
+            else say("fit.maximised")
+            if fit.objective_name == "log-posterior"
             else "what the engine maximised",
         ],
         [f"{row}s", f"{fit.num_rows:,}", ""],
@@ -265,6 +267,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             f"{fit.num_iterations:,}",
             "draws that each chain kept" if is_sampled else "",
         ],
+        *_effective(fit),
         ["seconds, whole call", number(fit.seconds), ""],
         ["seed", str(fit.seed), "the same seed gives the same fit again"],
     ]
@@ -302,6 +305,15 @@ def _numbers(subject: Subject) -> Iterator[Part]:
     yield Table((), rows)
     if words:
         yield Paragraph(words)
+
+
+def _effective(fit: Fit) -> list[list[str]]:
+    """Effective sample size of draws from several chains."""
+    shapes = [value.shape[:2] for value in (fit.draws or {}).values()]
+    if not shapes or shapes[0][0] < 2:
+        return []
+    of = f"the least of all parameters, from {math.prod(shapes[0]):,} draws"
+    return [["effective sample size", number(worst_draws(fit)[1], 0), of]]
 
 
 def _price(subject: Subject) -> Iterator[list[str]]:
@@ -395,6 +407,8 @@ def _convergence(fit: Fit) -> Iterator[Part]:
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:
     local = subject.once(locally)
+    if found is None and subject.fit.draws is not None:
+        return  # the verdict says all
     if found is None and local is None:
         yield Note(say("fit.undecided", reason=why_undecided(subject)))
         return

@@ -7,6 +7,7 @@ A kind registers with ``functools.singledispatch`` on its structure, in a file o
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,14 +30,14 @@ from inference.programs.data import checked
 from inference.programs.posterior_predictive import stems
 from inference.programs.program import Program
 from inference.report.page import picture
-from inference.report.parts import Note, Paragraph, Part, Section, Table
+from inference.report.parts import Details, Note, Paragraph, Part, Section, Table
 from inference.report.predictive_words import column_names, departures_in_words
 from inference.report.words import say
 from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import counted, few_digits, listed, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
-MOST_ENTRIES = 40  # of one site, that are listed one by one
+MOST_ENTRIES, MOST_OPENED = 40, 400  # of one site, that are listed; where a click opens them
 NEEDS_DATA = Note("Needs the data.")
 NEEDS_ALL = "they need all rows of the fit, and this page has some of them"
 
@@ -290,7 +291,11 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
             role = f"continuous latent of the rows, integrated by {site.num_values} nodes"
         many = f"{len(members)} of them, such as {members[0]}" if len(members) > 1 else stem
         own = fit.params[site.name].shape if site.name in fit.params else site.shape
-        size = "one a row" if program.row_plates & set(site.plates) else shape_text(own)
+        is_row = bool(program.row_plates & set(site.plates))
+        size = shape_text(own)
+        if is_row:
+            num = math.prod(site.shape) // site.shape[0] if site.kind == "observed" else 1
+            size = f"{num} a row" if num > 1 else "one a row"
         shape = "of normal numbers" if is_integrated else site.distribution
         rows.append([many, role, shape, size])
     return [Table(("site", "what it is", "distribution", "size"), rows)]
@@ -372,6 +377,10 @@ def _estimates(subject: Subject) -> Iterator[Part]:
     listed_rows = tuple(row for row in found.rows if not row.is_held)
     if has_bounds(replace(found, rows=listed_rows)):
         yield Paragraph(say("fit.bounds_note"))
+    if any(row.low > 0 and row.value < 2 * row.error for row in listed_rows):
+        yield Paragraph(say("fit.near_note"))
+    if found.source and any(np.isnan(row.error) and row.low < row.high for row in listed_rows):
+        yield Paragraph(say("fit.skewed_note"))
     local = subject.once(locally)
     if found.source and local is not None and local.num_open:
         yield Paragraph(say("fit.open_entries_note"))
@@ -384,32 +393,32 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         if found.source
         else ("estimate", "value")
     )
-    rows = []
+    rows, opened = list[list[str]](), list[Part]()
     for site in found.sites:
         every = found.of(site)
         is_held = [own.is_held and bool(found.source or not own.value) for own in every]
         held = [round(own.value) for own, is_on in zip(every, is_held, strict=True) if is_on]
         entries = [own for own, is_on in zip(every, is_held, strict=True) if not is_on]
-        shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_ENTRIES]]
+        shown = [(e.value, e.error, e.low, e.high) for e in entries[:MOST_OPENED]]
         numbers = np.array(shown).reshape(-1, 4)
         columns = [few_digits(column, numbers[:, 1]) for column in numbers.T[: len(head) - 1]]
-        rows += [
+        lines = [
             [entry.name, *texts]
-            for entry, *texts in zip(entries[:MOST_ENTRIES], *columns, strict=True)
+            for entry, *texts in zip(entries[:MOST_OPENED], *columns, strict=True)
         ]
+        rows += lines[:MOST_ENTRIES]
         if len(entries) > MOST_ENTRIES:
+            opened.append(Details(f"All of {site}", [Table(head, lines)]))
             values = np.array([entry.value for entry in entries[MOST_ENTRIES:]])
-            many, ends = (
-                f"{len(entries) - MOST_ENTRIES:,}",
-                few_digits(np.array([values.min(), values.max()])),
-            )
-            rest = f"... and {many} more of {site}, from {ends[0]} to {ends[1]}"
+            ends = few_digits(np.array([values.min(), values.max()]))
+            rest = f"... and {len(values):,} more of {site}, from {ends[0]} to {ends[1]}"
             rows.append([rest, *[""] * (len(head) - 1)])
         for end in (0, 1):
             if count := held.count(end):
                 rest = say("fit.held", many=count, site=site, value=end)
                 rows.append([rest, *[""] * (len(head) - 1)])
     yield Table(head, rows)
+    yield from opened
 
 
 def cut(table: Table, most: int, which: str = "first") -> Iterator[Part]:

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from inference.base.diagnostics import ess_of_draws, rhat_of_draws
 from inference.base.structure import Structure
 from inference.fitting.columns import with_names
+from inference.fitting.record import ONE_START
 from inference.fitting.repr import rows_in_words
+from inference.fitting.result import Fit
 from inference.identifiability.of_fit import ROWS_EACH
 from inference.inspection.classification import ClassAccuracy
 from inference.predictive import LEAST_ROWS
@@ -51,6 +54,7 @@ LEAST_RIGHT = (
 )
 MOST_SHARED = 6  # latents that all rows have in common, named in the verdict
 MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
+MOST_RHAT = 1.05  # of draws that are nearly settled
 NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
 
 
@@ -76,12 +80,16 @@ def on_convergence(subject: Subject) -> Finding:
     fit, restarts, longer = subject.fit, subject.fit.restarts, _longer(subject)
     if not fit.converged and fit.draws is not None:
         value = "; ".join(fit.warnings[:2]) or "the draws have not settled"
-        return finding("fit.convergence.refused", value=value, longer=longer)
+        is_near = len(fit.warnings) == 1 and worst_draws(fit)[0] <= MOST_RHAT
+        kind = "unsettled" if is_near else "refused"
+        return finding(f"fit.convergence.{kind}", value=value, longer=longer)
     rest, near = distance_in_words(subject)
     word = f"{rest} " if rest else ""
     values: dict[str, Any] = {"words": restarts.text(), "rest": rest, "word": word}
     values["iterations"] = counted(fit.num_iterations, "iteration")
-    if not word and not values["words"]:
+    if len(restarts.objective) == 1 and fit.draws is None:
+        values["words"] = values["words"] or ONE_START
+    elif not word and not values["words"]:
         of = "the best of several starts" if len(restarts.objective) > 1 else "one start"
         values["word"] = say("fit.one_run", iterations=values["iterations"], of=of)
     if not fit.converged:
@@ -99,6 +107,16 @@ def on_convergence(subject: Subject) -> Finding:
     if restarts.is_ambiguous:
         return finding("fit.convergence.ambiguous", **values)
     return finding("fit.convergence.all", mark="care" if alone else "good", step=step, **values)
+
+
+def worst_draws(fit: Fit) -> tuple[float, float]:
+    """R-hat and effective sample size of the least settled parameters; infinite without draws."""
+    draws = {
+        name: x for name, x in (fit.draws or {}).items() if name not in fit.structure.local_sites
+    }
+    rhats = [float(x.nan_to_num(nan=0.0).max()) for x in rhat_of_draws(draws).values()]
+    sizes = [float(x.nan_to_num(nan=np.inf).min()) for x in ess_of_draws(draws).values()]
+    return max(rhats, default=np.inf), min(sizes, default=np.inf)
 
 
 def distance_in_words(subject: Subject) -> tuple[str, bool]:
@@ -155,6 +173,7 @@ def on_determination(subject: Subject) -> Finding:
         held = f" {num} on the end of {its} range {is_} held there."
     if record.get("verdict") in entry("conditions"):
         mark, words, theory = entry("conditions")[record["verdict"]]
+        words += say("fit.unnamed") if "layers" in record and mark == "good" else ""
         step = "" if mark == "good" else _settling(record)
         found = finding("fit.determination.all", mark=mark, words=words, step=step)
         return beside_rows(subject, found, theory)
@@ -267,11 +286,11 @@ def _on_bits(use: LatentUse) -> tuple[str, str]:
     twins = _twins(use, names)
     vague = [name for name, share in zip(names, unsure, strict=True) if share > MOST_UNSURE]
     on = " to ".join(dict.fromkeys([percent(shares.min()), percent(shares.max())]))
-    mean = percent(unsure.mean())
-    words = [say("fit.latent_shares", site=use.site, on=on, unit=use.unit, mean=mean)]
+    values = {"mean": percent(unsure.mean()), "right": percent(abs(use.on - 0.5).mean() + 0.5)}
+    words = [say("fit.latent_shares", site=use.site, on=on, unit=use.unit, **values)]
     words += [f"On in almost none or almost all of them: {listed(idle)}."] if idle else []
     words += [f"Nearly always on and off together: {listed(twins)}."] if twins else []
-    words += [f"Undecided in most {use.unit}s: {listed(vague)}."] if vague else []
+    words += [f"Unsure in most {use.unit}s: {listed(vague)}."] if vague else []
     step = f"Do not report single {use.unit}s on {listed(vague)}." if vague else ""
     return " ".join(words), say("fit.fewer_latents") if idle or twins else step
 

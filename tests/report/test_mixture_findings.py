@@ -89,7 +89,7 @@ def test_the_page_says_it_first_and_in_words(fitted, tmp_path):
     assert page.index('id="verdict"') < page.index('id="fitted"')
     for words in (
         "600 rows of 3 columns, as 2 groups (components) with estimated shares of 7",
-        "more than 99 % of the rows are expected to be classified correctly",
+        "More than 99 % of the rows are expected to be classified correctly",
         "a (9",
         "c has nearly the same mean in all groups",
         "no two columns clearly correlate",

@@ -66,7 +66,7 @@ def test_the_report_of_latent_classes_is_heard(classes: Fit) -> None:
 def test_standard_errors_say_that_the_data_determine_the_estimates(classes: Fit) -> None:
     subject = subject_of(classes, ANSWERS)
     subject.found[determined] = None  # no theorem, and too few rows to judge by their scores
-    assert "every free number has a standard error" in on_determination(subject).answer
+    assert "every change of it lowers the likelihood" in on_determination(subject).answer
     other = subject_of(classes, ANSWERS, "as somebody wrote")
     other.__dict__["estimates"] = dataclasses.replace(subject.estimates, source="")
     assert "That was not decided" in on_determination(other).answer

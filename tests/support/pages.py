@@ -18,7 +18,7 @@ from inference.structures.layers.attributes import AttributeStructure
 
 YES = (
     "determine every parameter",
-    "every free number has a standard error",
+    "every change of it lowers the likelihood",
     "any small change of it changes",
     "rows determine all ",
     "every small change",

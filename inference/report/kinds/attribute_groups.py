@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from inference.base.structure import Structure
 from inference.inspection.classification import Classification, classify_rows
 from inference.plots.attributes import plot_group_mastery, plot_item_scores
 from inference.programs.data import checked
@@ -30,6 +31,7 @@ from inference.report.sections import (
     fitted,
     middle,
     of_rows,
+    predictive,
     told,
     tried,
     without_rows,
@@ -200,6 +202,12 @@ def _(structure: AttributeGroupsStructure, subject: Subject) -> list[Section]:
     ]
 
 
+@predictive.register
+def _(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Part]:
+    yield from predictive.dispatch(Structure)(structure, subject)
+    yield Note(say("attribute_groups.pooled"))
+
+
 def _groups(subject: Subject, found: GroupComparison) -> Iterator[Part]:
     errors = np.where(np.isfinite(found.errors), found.errors, math.inf)
     columns = [
@@ -263,7 +271,7 @@ def _items(structure: AttributeGroupsStructure, subject: Subject) -> Iterator[Pa
     }
     blocks = layer.response.blocks(layer.num_children)
     if all(isinstance(family, Bernoulli) for family, _, _ in blocks):
-        yield Paragraph(say("attribute_groups.guessing_note"))
+        yield Paragraph(say("attributes.guessing_note", words="").strip())
     yield from cut(Table.of(columns), MOST_ITEMS)
 
 

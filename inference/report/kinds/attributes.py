@@ -322,7 +322,8 @@ def _on_fit(subject: Subject) -> Finding:
     numbers += f", SRMSR {found.srmsr:.3f}" if np.isfinite(found.srmsr) else ""
     numbers += f", M2 p = {found.p_value:.2g}"
     if _is_well(found, GOOD_RMSEA):
-        return finding("attributes.fit.good", numbers=numbers, more=more)
+        kind = "found" if layer_of(subject).estimated else "good"
+        return finding(f"attributes.fit.{kind}", numbers=numbers, more=more)
     mark, word = ("care", "Fairly") if _is_well(found, FAIR_RMSEA) else ("bad", "Not well")
     return finding("attributes.fit.all", mark=mark, word=word, numbers=numbers, more=more)
 
@@ -542,7 +543,7 @@ def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Par
     columns["consistency: agreement of two posterior draws"] = [
         number(float(share), 3) for share in found.attribute_consistency
     ]
-    columns["report single rows?"] = [
+    columns["report single rows (0.8 or more)?"] = [
         "no: not determined by the answers"
         if name in open_ones
         else "no: below .8"
@@ -601,7 +602,7 @@ def _profiles(structure: AttributeStructure, subject: Subject) -> Iterator[Part]
     together = (covariance / torch.outer(spread, spread)).tolist()
     if len(names) > 1:
         yield Paragraph(
-            "Correlations of the attributes in the population, under the fitted distribution:"
+            "Correlations of the attributes (phi) in the population, under the fitted distribution:"
         )
         lower = [
             [name, *map(number, line[: k + 1]), *[""] * (len(names) - k - 1)]

@@ -328,15 +328,21 @@ def graph_choice(fit: Fit) -> Iterator[Part]:
     tied = [i for i, value in enumerate(ebic) if value == ebic[choice.best]]
     ties = say("layers.tied", num=len(tied)) if len(tied) > 1 else ""
     yield Paragraph(say("layers.graph_search", edges=edges, ties=ties))
+    is_changed = edges != int(choice.num_edges[choice.best])
+    kept = "went on" if is_changed else "yes"
     columns = {
         "penalty": [settings(choice.penalties[i]) for i in choice.penalty.tolist()],
         "edges": [f"{num:,}" for num in choice.num_edges.tolist()],
-        "log-likelihood": map(number, choice.log_likelihood.tolist()),
+        "log-likelihood": [number(value) for value in choice.log_likelihood.tolist()],
         "EBIC (smaller is better)": ebic,
         "kept": [
-            "yes" if i == choice.best else "as good" if i in tied else "" for i in range(len(ebic))
+            kept if i == choice.best else "as good" if i in tied else "" for i in range(len(ebic))
         ],
     }
+    if is_changed:
+        last = ("edges added and taken away", f"{edges:,}", number(fit.log_likelihood), "", "yes")
+        for column, text in zip(columns.values(), last, strict=True):
+            column.append(text)
     yield Table.of(columns)
 
 

@@ -132,6 +132,7 @@ def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
         words = say("mixture.accuracy", overall=100 * overall)
     else:
         right, words = found.by_class, classified_in_words(found, "row")
+        words = words[0].upper() + words[1:]
     if found is not None and found.worthless:
         return finding("mixture.rows.worthless", words=words)
     doubtful = [
@@ -163,14 +164,16 @@ def _on_items(subject: Subject, groups: Groups) -> Finding | None:
     if clear and is_worthless(subject):
         words = say("mixture.chance_groups", clear=listed(clear))
         return finding("mixture.items.all", mark="", words=words, step="")
+    together = " (categories of an item together)" if subject.fit.category_names else ""
     words = (
-        f"By share of variance between the groups: {listed(clear)}."
+        f"By share of variance between the groups{together}: {listed(clear)}."
         if clear
         else "Hardly any by its mean: no column has a tenth of its variance between the groups."
     )
     if faint:
         has = "has" if len(faint) == 1 else "have"
-        words += f" {listed(faint)} {has} nearly the same mean in all groups."
+        what = "shares" if set(faint) <= set(subject.fit.category_names) else "mean"
+        words += f" {listed(faint)} {has} nearly the same {what} in all groups."
     step = say("mixture.separation_step") if not clear else ""
     return finding("mixture.items.all", mark="good" if clear else "care", words=words, step=step)
 
@@ -215,6 +218,9 @@ def _(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     yield Equations(
         (before, f"x | c = k ~ {structure.distribution.shown.replace('component', 'group')}")
     )
+    name = getattr(about.component, "covariance", "")
+    if len(name) == 3:
+        yield Note(say("mixture.covariance", name=name))
     if structure.regresses:
         yield Paragraph(
             f"The terms z are {listed(list(about.covariates.terms[1:]))}; given its group a"  # type: ignore[union-attr]

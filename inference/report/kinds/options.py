@@ -77,8 +77,8 @@ def _on_theorem(subject: Subject) -> Finding:
             finding("options.theorem.fine"),
             "The distribution of three successive steps would.",
         )
-    reason = _with_labels(subject, record["reason"])
-    words = say("options.theorem_open", record=reason)
+    found = subject.once(determined) or record["reason"]
+    words = say("options.theorem_open", record=_with_labels(subject, text_of(found)))
     return beside_rows(subject, finding("options.theorem.all", words=words), words)
 
 

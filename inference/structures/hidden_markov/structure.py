@@ -381,7 +381,11 @@ class HiddenMarkovStructure(Structure):
         )
         centre = seen.flatten(0, 1).nanmean(0)
         pairs = ((rows[:, 1:] - centre) * (rows[:, :-1] - centre))[inside[:, 1:]]
-        beside = {"each item times itself a step before": pairs} if len(pairs) else {}
+        beside = (
+            {"products of an item's deviations from its mean, one step apart": pairs}
+            if len(pairs)
+            else {}
+        )
         return {"items": rows[inside]} | beside
 
 

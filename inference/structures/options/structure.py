@@ -552,8 +552,8 @@ def moment_start(
         estimate = refine_moments(moments, state_by_state(moments, num_options), REFINING)
     except (ValueError, np.linalg.LinAlgError) as error:
         warnings.warn(
-            f"all starts are random, as the data give none by moments: {error}. That does no harm"
-            " where several starts reached the best optimum",
+            f"all starts are random, as the data give none by moments: {error}. The search took no"
+            " harm where several starts reached the best optimum",
             MomentWarning,
             stacklevel=4,
         )
