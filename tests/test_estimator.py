@@ -192,6 +192,7 @@ def test_settings_of_the_model_by_two_underscores() -> None:
         "semi_supervised",
         "label_error",
         "fixed",
+        "tied",
         "on_iteration",
     }
     estimator.set_params(model__num_components=3, method__max_iterations=9, random_state=5)

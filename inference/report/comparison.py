@@ -124,8 +124,7 @@ def _on_misfit(comparison: Comparison) -> Finding | None:
         return None
     step = say("comparison.misfit_step") if comparison.names[0] in off else ""
     words = say("comparison.misfit", names=listed(off))
-    mark = "care" if comparison.names[0] in off else ""
-    return finding("comparison.noise.all", mark=mark, words=words, step=step)
+    return finding("comparison.noise.all", words=words, step=step)
 
 
 def _tables(comparison: Comparison) -> Iterator[Part]:

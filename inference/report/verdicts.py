@@ -114,6 +114,8 @@ def worst_draws(fit: Fit) -> tuple[float, float]:
     draws = {
         name: x for name, x in (fit.draws or {}).items() if name not in fit.structure.local_sites
     }
+    if not draws:
+        return np.inf, np.inf
     rhats = [float(x.nan_to_num(nan=0.0).max()) for x in rhat_of_draws(draws).values()]
     sizes = [float(x.nan_to_num(nan=np.inf).min()) for x in ess_of_draws(draws).values()]
     return max(rhats, default=np.inf), min(sizes, default=np.inf)

@@ -103,7 +103,7 @@ def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
     for words in (
         "Nearly always on and off together: a[0] and a[1].",
         "On in almost none or almost all of them: a[2].",
-        "Undecided in most rows: a[3]",
+        "Unsure in most rows: a[3]",
         "Fit fewer latents",
     ):
         assert words in found.answer + found.step, words

@@ -70,8 +70,12 @@ def _on_filter(subject: Subject) -> Finding:
 @fitted.register
 def _(structure: NoisyOrStructure, subject: Subject) -> Iterator[Part]:
     about, fit = structure.causes, subject.fit
-    kind = "noisy_or.model" if about.spared is None else "noisy_or.model_inhibition"
-    yield Paragraph(say(kind, num_items=about.num_items, num_causes=about.num_causes))
+    items, causes = about.num_items, about.num_causes
+    yield Paragraph(
+        say("noisy_or.model", num_items=items, num_causes=causes)
+        if about.spared is None
+        else say("noisy_or.model_inhibition", num_items=items, num_causes=causes)
+    )
     off = "(1 - l_{j}) Π_{k: a_{k} = 1} f_{kj}"
     names, rule = (
         {"π": about.prior, "f": about.failure, "l": about.leak},
