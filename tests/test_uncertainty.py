@@ -335,8 +335,16 @@ def test_the_information_check_finds_a_sound_model_sound():
     report = check_information(fit(encoder(), data, TIGHT))
     assert report.is_full_rank
     assert report.num_rows == 2000
-    with pytest.raises(ValueError, match="like"):
+    with pytest.raises(ValueError, match=r"must take \(data, num_rows\), and draw that many rows"):
         check_information(record(normal, torch.zeros(3), {}))
+
+    def twice(data: None = None, num_rows: int = 0) -> None:
+        with pyro.plate("units", num_rows):
+            pyro.sample("x", dist.Normal(0.0, 1.0))
+            pyro.sample("y", dist.Normal(0.0, 1.0))
+
+    with pytest.raises(ValueError, match="draws 'x', 'y', and one site of rows tells"):
+        check_information(record(twice, torch.zeros(3), {}))
 
 
 def test_a_shrunken_fit_is_refused_and_its_refit_is_not():

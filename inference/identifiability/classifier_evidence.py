@@ -435,14 +435,15 @@ def equal_mixtures(weights: np.ndarray, suprema: np.ndarray) -> np.ndarray:
     product = float(weights.prod())
     above, below = np.maximum(suprema - weights, TINY).T  # mu - w of the components, (variates,)
     lower, upper = float(below.prod()) / product, product / float(above.prod())
-    ends = np.array([lower / (1 + lower), upper / (1 + upper), *below / (above + below)])
+    odds = np.array([lower, upper, *below / above])
     # the two last within the first, which a supremum that is no bound may break
-    ends = ends.clip(min(ends[:2]), max(ends[:2]))
-    most = np.minimum((1 - ends[:, None]) / above, ends[:, None] / below)  # of s and of t, (4, 2)
-    least = (ends * (1 - ends) / product)[:, None] / most[:, ::-1]
+    odds = odds.clip(min(odds[:2]), max(odds[:2]))
+    ends, others = odds / (1 + odds), 1 / (1 + odds)  # w' and 1 - w', which may be below an epsilon
+    most = np.minimum(others[:, None] / above, ends[:, None] / below)  # of s and of t, (4, 2)
+    least = (ends * others / product)[:, None] / most[:, ::-1]
     # the third corner has the largest s, the fourth the largest t
     s = np.array([*most[:3, 0], least[3, 0]])
-    return np.stack([ends, s, ends * (1 - ends) / product / s], 1)
+    return np.stack([ends, s, ends * others / product / s], 1)
 
 
 def classifier_bounds(

@@ -97,9 +97,15 @@ def test_verdicts_on_exact_classifiers():
     assert normals.contradicted == ()
     small = check_classifiers(exact(simulate_two_gaussians, 1000), delta=0.01)
     assert small.verdict == "refuted at this resolution"
-    assert (
-        check_classifiers(exact(simulate_two_gaussians, 100)).verdict == "open"
-    )  # no share holds thirty rows
+    few = exact(simulate_two_gaussians, 100)  # no share holds thirty rows: no supremum is known
+    nothing = check_classifiers(few)
+    assert nothing.verdict == "open"
+    assert nothing.possible_weights == pytest.approx((0, 1), abs=1e-9)
+    for v, alphas in enumerate(few):
+        least, most = nothing.bounds(v, alphas[:, 0])
+        assert np.ptp(alphas[:, 0]) > 0.5
+        np.testing.assert_allclose(least, 0, atol=1e-9)
+        np.testing.assert_allclose(most, 1, atol=1e-9)
 
 
 def test_a_third_variate_decides():

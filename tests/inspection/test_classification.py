@@ -298,7 +298,7 @@ def test_classes_that_are_not_corrected_say_why(
         class_accuracy(result, items, -1)
     many, rows, right = classes(1, 4.0, 2000)
     found = class_accuracy(many, rows)
-    assert found.note == "117 rows for each parameter leave next to nothing to take off"
+    assert found.note == "117 rows for each parameter determine them well"
     assert found.accuracy == found.said == pytest.approx(right, abs=0.005)
     assert not found.worthless
     with pytest.raises(

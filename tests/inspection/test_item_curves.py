@@ -141,9 +141,11 @@ def test_what_is_undetermined_has_no_interval() -> None:
         fit(model, items, EM(max_iterations=300), init=truth), params=truth
     )
     found = item_curves(result, items).table
-    assert np.isnan(found.loc[("6", "0, 1"), ["standard_error", "low", "high"]].astype(float)).all()
-    assert found.loc[("6", "0, 1"), "expected"] == pytest.approx(1)
-    assert np.isfinite(found.drop(index=("6", "0, 1"))).all().all()
+    assert np.isnan(
+        found.loc[("6", "attributes 0 + 1"), ["standard_error", "low", "high"]].astype(float)
+    ).all()
+    assert found.loc[("6", "attributes 0 + 1"), "expected"] == pytest.approx(1)
+    assert np.isfinite(found.drop(index=("6", "attributes 0 + 1"))).all().all()
 
 
 def test_bad_input() -> None:

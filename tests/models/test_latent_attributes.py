@@ -454,7 +454,12 @@ def test_what_is_asked_of_saturated_items_keeps_to_the_profiles_of_the_hierarchy
     }
     assert rules.rules[9:] == ("dina", "dina")
     curves = item_curves(found, data).table
-    assert curves.loc["10"].index.tolist() == ["none", "0", "0, 1", "0, 1, 2"]
+    assert curves.loc["10"].index.tolist() == [
+        "none",
+        "attribute 0",
+        "attributes 0 + 1",
+        "attributes 0 + 1 + 2",
+    ]
     assert np.isfinite(curves).all().all()
     steps = {
         frozenset((step.attribute, *(step.others[k] for k in row.nonzero().ravel().tolist())))

@@ -53,7 +53,7 @@ DENIALS = (
     ("latents summed out", "cannot be summed out"),
     ("Not decided: ", "Are the factors determined?"),
     ("Not decided: ", "Are the signatures determined?"),
-    ("leave next to nothing to take off", "That is too many where"),
+    ("parameter determine them well", "That is too many where"),
     ("The answers clearly contradict no row of it", "It was found in this fit"),
     ("the classes do not overlap", "group 0"),
     ("which items would settle it", "children (the fewest that do)"),

@@ -277,7 +277,7 @@ def test_names_of_entries() -> None:
     names: Sequence[str] = ("add", "carry", "borrow")
     assert Hierarchy((("add", "carry"), ("carry", "borrow"))).root("a", 3, names).entry_names(
         names
-    ) == {"profile": ("000", "100", "110", "111")}
+    ) == {"profile": ("none", "add", "add + carry", "all")}
     assert Dag((("add", "borrow"),)).root("a", 3, names).entry_names(names) == {
         "conditional": ("add", "carry", "borrow|add=0", "borrow|add=1")
     }
