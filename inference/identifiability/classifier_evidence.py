@@ -436,13 +436,17 @@ def equal_mixtures(weights: np.ndarray, suprema: np.ndarray) -> np.ndarray:
     above, below = np.maximum(suprema - weights, TINY).T  # mu - w of the components, (variates,)
     lower, upper = float(below.prod()) / product, product / float(above.prod())
     ends = np.array([lower / (1 + lower), upper / (1 + upper), *below / (above + below)])
+    # of the other component: 1 - ends is nought by rounding where upper is large
+    others = np.array([1 / (1 + lower), 1 / (1 + upper), *above / (above + below)])
     # the two last within the first, which a supremum that is no bound may break
     ends = ends.clip(min(ends[:2]), max(ends[:2]))
-    most = np.minimum((1 - ends[:, None]) / above, ends[:, None] / below)  # of s and of t, (4, 2)
-    least = (ends * (1 - ends) / product)[:, None] / most[:, ::-1]
+    others = others.clip(min(others[:2]), max(others[:2]))
+    most = np.minimum(others[:, None] / above, ends[:, None] / below)  # of s and of t, (4, 2)
+    products = ends * others / product  # of s and t
+    least = products[:, None] / most[:, ::-1]
     # the third corner has the largest s, the fourth the largest t
     s = np.array([*most[:3, 0], least[3, 0]])
-    return np.stack([ends, s, ends * (1 - ends) / product / s], 1)
+    return np.stack([ends, s, products / s], 1)
 
 
 def classifier_bounds(
