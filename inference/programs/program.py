@@ -721,7 +721,7 @@ class Program:
             with torch.no_grad():
                 factors = self._factors(params)
                 return {
-                    name: factors.values(name)[index].reshape(self.site(name).shape)
+                    name: factors.values(name)[index]  # without dims of one entry
                     for name, index in factors.likeliest().items()
                 }
         marginals = self.latent_marginals(params)

@@ -20,6 +20,7 @@ from inference import (
     AlternatingMinimization,
     Bootstrap,
     ChoosePenalty,
+    ConvergenceWarning,
     Fit,
     GrowAndPrune,
     Laplace,
@@ -466,15 +467,28 @@ def test_ebic_is_asked_in_numbers(settings):
         ebic(mixture(), **settings)
 
 
-def test_laplace_refuses_what_nothing_is_known_of():
-    """Two kinds of rows and one row: the optimum of the empty kind is no optimum."""
-    with pytest.raises(ValueError, match="Laplace: .*so little of rate.*tighter priors"):
-        fit(
+def test_laplace_draws_what_nothing_is_known_of_by_its_prior():
+    """Two kinds of rows and one row: the empty kind has an exponential prior of mean 10.
+
+    Of log(rate) its density r exp(-r / 10) is largest at 10, with curvature 1, and that of the
+    other, r^5 exp(-1.1 r), at 5 / 1.1, with curvature 5.
+    """
+    with pytest.warns(ConvergenceWarning, match=r"the optimum of rate\[\d\] is zero or near it"):
+        found = fit(
             programs.counts,
             torch.tensor([4.0], dtype=torch.float64),
-            Laplace(8, EM(max_iterations=5)),
+            Laplace(4000, EM(max_iterations=5)),
             num_restarts=1,
         )
+    logs = found.draws["rate"][0].log()
+    for kind, (mode, curvature) in zip(
+        found.params["rate"].argsort().tolist(), ((10.0, 1.0), (5 / 1.1, 5.0)), strict=True
+    ):
+        error = curvature**-0.5
+        assert float(logs[:, kind].mean()) == pytest.approx(
+            math.log(mode), abs=5 * error / 4000**0.5
+        )
+        assert float(logs[:, kind].std()) == pytest.approx(error, rel=0.06)
 
 
 def test_generic_steps_take_parameters_of_any_strides():

@@ -84,6 +84,13 @@ def test_freedom_is_what_brute_force_finds(seed):
     assert max(found) == pytest.approx(high, abs=0.02)
 
 
+def test_suprema_that_bound_nothing_leave_every_weight():
+    """Failed before: nought by nought at a weight of 1, where classifiers are constant."""
+    corners = equal_mixtures(np.array([0.52, 0.48]), np.full((2, 2), 1e-12))
+    np.testing.assert_allclose(corners[:2], [[0, 0, 0], [1, 0, 0]], atol=1e-9)
+    assert np.isfinite(corners).all()
+
+
 def test_verdicts_on_exact_classifiers():
     board = check_classifiers(exact(simulate_checkerboard, 4000))
     assert board.verdict == "supported"

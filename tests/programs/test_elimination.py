@@ -148,7 +148,10 @@ TABLE = torch.tensor([[0.9, 0.1], [0.3, 0.7]], dtype=F64)
 def test_decoded_latents_are_the_joint_maximum_over_all_plates(seed: int) -> None:
     data = torch.bernoulli(uniform(2, 2, seed=seed))
     program, params = Program(nested, data), {"chance": torch.tensor([0.35, 0.8], dtype=F64)}
-    modes = program.latent_modes(params)
+    modes = {
+        name: mode.reshape(program.site(name).shape)
+        for name, mode in program.latent_modes(params).items()
+    }
     best = -float("inf")
     for regime, *bits in itertools.product((0, 1), repeat=7):
         latents = {

@@ -318,7 +318,8 @@ def test_latents_of_columns_are_no_latents_of_rows() -> None:
     latents = found.to_arviz(data).latent_posterior
     assert latents["kind"].dims == ("unit", "kind_dim_0")
     assert latents["g"].dims == ("g_dim_0", "g_dim_1")
-    tables = [part for part in page(Subject(found, data, None, None)) if isinstance(part, Table)]
+    parts = page(found.structure, Subject(found, data, None, None))
+    tables = [part for part in parts if isinstance(part, Table)]
     assert [table.rows[0][0] for table in tables] == ["kind", "g[0]"]
     chances = [float(line[2]) for line in tables[1].rows]
     close(chances, posterior["g"][:, 1], 5e-3)  # three digits are shown

@@ -117,7 +117,10 @@ def test_decoded_latents_of_crossed_plates_are_the_joint_maximum() -> None:
             for z in itertools.product(range(2), repeat=4)
             for w in itertools.product(range(3), repeat=3)
         )
-        modes = program.latent_modes(POINT)
+        modes = {
+            name: mode.reshape(program.site(name).shape)
+            for name, mode in program.latent_modes(POINT).items()
+        }
         assert float(program.log_joint(POINT, modes)) == pytest.approx(best, abs=1e-12)
 
 
