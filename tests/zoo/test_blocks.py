@@ -84,8 +84,8 @@ def test_rows_are_solved_where_they_lie(row: Row) -> None:
     """Engines with local sites: the fit of blocks is that of rows in memory from the same start,
     their local sites too, and so is what is asked of it afterwards.
 
-    Entry by entry after one iteration: extrapolations of later ones enlarge rounding, by the
-    processor to 1e-5, and restarts that have met are told apart by rounding alone.
+    Entry by entry after one iteration: small differences grow in later ones, in activities up
+    to 1e-4, and restarts that have met are told apart by rounding alone.
     """
     data = simulated(row, 40, seed=1)  # missing entries lie where they lie, in some of the blocks
     method = Factorize(max_sweeps=15)
