@@ -235,7 +235,9 @@ def test_everything_else_is_asked_of_a_fit_as_of_any_other() -> None:
             float(smooth[result_place(frame, row.sequence), int(row.time), 1])
         )
     table = result.summary(frame)
-    assert bool(table["error"].notna().all())
+    void = table.index[table["error"].isna()]  # of entries near a bound, whose interval says more
+    assert all(str(name).startswith("initial") for name in void), void
+    assert bool(table.drop(columns="error").notna().all(axis=None)), table
     errors = standard_errors(result, frame)
     assert float(errors.standard_errors["predictors"].max()) < 1.0
     spread = fit(
