@@ -88,7 +88,7 @@ class Estimate:
 
     @property
     def is_held(self) -> bool:
-        """Whether it lies at 0 or within 1e-3 of 1, without an interval or an error to speak of."""
+        """Estimate on its bound: 0 or within 1e-3 of 1, with no interval or hardly an error."""
         is_sure = math.isnan(self.low) or self.error <= 1e-6
         return is_sure and (self.value == 0 or abs(self.value - 1) <= 1e-3)
 

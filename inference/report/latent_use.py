@@ -23,7 +23,7 @@ from inference.report.words import percent, say
 
 MOST_LINES = 60  # of a table
 FEW_VALUES, LEAST_SHOWN = 10, 0.001  # values of a latent, and chances of those of more, shown
-NEAR_GUESS = 0.02  # shares of the largest class that are told apart differ by more
+NEAR_GUESS = 0.02  # difference of shares beyond the largest class, below which neither is better
 UNSURE = 0.1  # a chance farther than this from 0 and from 1 is unsure
 
 

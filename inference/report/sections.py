@@ -164,7 +164,7 @@ class Local:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the rows determine all free numbers, none of them hardly or on a bound."""
+        """Full-rank information: the rows determine all free numbers, none hardly or on a bound."""
         return (
             not (self.num_open or self.num_held or self.is_flat or self.note or self.faint)
             and self.rank is not None

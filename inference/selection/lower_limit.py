@@ -107,7 +107,7 @@ class LowerLimit(Answer):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the numbers given ended before a test did not reject."""
+        """Open end: the tests rejected every number that was given."""
         return self.tests[-1].is_rejected
 
     @property
@@ -122,7 +122,7 @@ class LowerLimit(Answer):
 
     @property
     def power_sentence(self) -> str:
-        """How often one component more would have been seen, empty where that was not asked."""
+        """Power of the test against one component more, empty where that was not asked."""
         if math.isnan(self.power):
             return ""
         error = math.sqrt(self.power * (1 - self.power) / self.num_power)
@@ -186,7 +186,7 @@ class LowerLimit(Answer):
 
 @dataclass(frozen=True)
 class _Shown:
-    """What one table shows of a number against one more."""
+    """Evidence of one table for one component more."""
 
     gain: float
     step: float  # log L(K) - log L(K + 1)

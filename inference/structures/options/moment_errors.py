@@ -71,7 +71,7 @@ class MomentErrors:
 
     @property
     def contrasts(self) -> np.ndarray:
-        """How far options differ in every state, (S, 2, 2).
+        """Contrasts of the options' policies in every state, (S, 2, 2).
 
         The smallest singular value of ``low[s]`` and of ``high[s]``, and its standard error.
         """
