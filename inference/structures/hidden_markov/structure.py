@@ -20,6 +20,7 @@ from inference.base.component_distributions.units import measured, mixed_sizes, 
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
+from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
     LabelledLatent,
@@ -45,6 +46,7 @@ from inference.base.structure import (
     numeric_items,
     pools,
     separates,
+    set_steps,
     split_starts,
 )
 from inference.programs.coordinates import NormalScales
@@ -55,6 +57,7 @@ from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
     DURATION_SITES,
+    HiddenMarkovSetSteps,
     HiddenMarkovSteps,
     emission_of,
     excess_of,
@@ -477,6 +480,19 @@ def _(structure: HiddenMarkovStructure, problem: Problem, smaller: Params) -> Pa
     if structure.about.allowed is not None or len(smaller["transitions"]) != k - 1:
         return None
     return structure.split_starts(problem, smaller)
+
+
+@set_steps.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure,
+    problem: Problem,
+    sets: Tensor,
+    chunk_elements: int,
+    num_inner: int,
+) -> Steps[Any]:
+    program = problem.program_of_one_row()
+    base = HiddenMarkovSteps(structure.about, program, sets[0], chunk_elements)
+    return HiddenMarkovSetSteps(base, sets)
 
 
 @drawn_together.register(HiddenMarkovStructure)
