@@ -596,16 +596,26 @@ def _(structure: HiddenMarkovStructure, problem: Problem, tables: Mapping[str, T
         )
     possible = table > NEVER / 2
     _, graph = excess_of(structure.about, table)
-    if structure.about.durations is not None:  # a visit goes on
-        graph = graph | torch.eye(len(graph), dtype=torch.bool, device=graph.device)
     first = torch.ones_like(table[0, 0])
     if isinstance(structure.about.initial, tuple):
         first = initial_of(structure.about, {"transitions": graph.to(table)})
     reached = possible[:, 0] & (first > 0)
+    durations = structure.about.durations
+    # states by the steps that a visit has lasted, where these have a limit, (B, K, m)
+    ages = torch.zeros(*reached.shape, (durations and durations.max_duration) or 1).bool()
+    ages = ages.to(reached.device)
+    ages[..., 0] = reached
     for step in range(table.shape[1]):
         if step:
             moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
-            reached = torch.where(inside[:, step, None], moved, reached)
+            older = ages & possible[:, step, :, None]
+            if durations is not None and durations.max_duration is not None:
+                older = torch.nn.functional.pad(older[..., :-1], (1, 0))
+            elif durations is None:
+                older = torch.zeros_like(older)
+            older[..., 0] |= moved
+            ages = torch.where(inside[:, step, None, None], older, ages)
+            reached = ages.any(-1)
         for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
             raise ValueError(
                 "labels of 'states': a path of allowed moves was expected, and none of them"
