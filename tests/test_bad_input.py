@@ -178,6 +178,11 @@ def test_a_given_start_is_checked_and_kept():
     ):
         with pytest.raises(ValueError, match=message):
             fit(model, ANSWERS, METHOD, init={**first.params, name: value})
+    part = {"loadings_1": first.params["loadings_1"]}
+    filled = fit(model, ANSWERS, METHOD, init=part)  # the rest starts as by default
+    assert filled.objective >= first.objective - 1e-3
+    with pytest.raises(ValueError, match=r"init: parameter 'proportions' is missing"):
+        fit(model, ANSWERS, METHOD, init={**part, "intercept": torch.zeros(6)})
 
 
 def test_a_constant_column_fits_and_is_named():

@@ -427,19 +427,20 @@ def _(structure: OptionsStructure, problem: Problem) -> dict[str, LabelledLatent
 
 @check_labels.register(OptionsStructure)
 def _(structure: OptionsStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-    """Refuse paths of options that known parameters, exactly nought, rule out."""
-    if "options" not in tables or problem.fixed is None:
+    """Refuse paths of options that known parameters, exactly nought, or durations rule out."""
+    if "options" not in tables or (problem.fixed is None and structure.about.durations is None):
         return
     alike = alike_policies(structure.about, structure._plan(problem), 1)
-    known = problem.fixed.restored({name: value[0] for name, value in alike.items()})
+    known = {name: value[0] for name, value in alike.items()}
+    known = known if problem.fixed is None else problem.fixed.restored(known)
     parts = parts_of(structure.about, known)
     steps_of(parts, problem.data).forward()  # where the data alone are impossible, it says so
     try:
         steps_of(parts, problem.data, tables["options"]).forward()
     except ValueError as error:
         raise ValueError(
-            "labels of 'options': labels that known parameters allow were expected, and with these"
-            f" {str(error).removeprefix('data: ')}"
+            "labels of 'options': labels that known parameters and durations allow were expected,"
+            f" and with these {str(error).removeprefix('data: ')}"
         ) from error
 
 
