@@ -10,7 +10,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
@@ -225,10 +224,8 @@ class NormalScales:
         from scipy.special import chdtri, stdtrit
 
         tail = (1 - level) / 2
-        slopes = jacobian(
-            lambda vector: self.variances(coordinates.params(vector)).flatten().log(),
-            free,
-            vectorize=True,
+        slopes = _slopes(
+            lambda vector: self.variances(coordinates.params(vector)).flatten().log(), free
         )  # (D, P)
         rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
         freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
@@ -492,10 +489,8 @@ class Coordinates:
             start += size
             value, block = self.center[part.name], covariance[span, span]
             if part.scale in ("simplex", "family") or part.scale in MATRICES:
-                slopes = jacobian(
-                    lambda mine, p=part, v=value: p.value(mine, v).flatten(),
-                    free[span],
-                    vectorize=True,
+                slopes = _slopes(
+                    lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[span]
                 )
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
@@ -557,6 +552,18 @@ class Coordinates:
                     high[part.name].masked_fill(held, torch.nan),
                 )
         return out
+
+
+def _slopes(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
+    """Jacobian, (D, P), one derivative at a time: a batch of them would first import sympy."""
+    with torch.enable_grad():
+        free = free.detach().requires_grad_()
+        values = function(free)
+        rows = [
+            torch.autograd.grad(value, free, retain_graph=True, materialize_grads=True)[0]
+            for value in values
+        ]
+    return torch.stack(rows)
 
 
 def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tensor, Tensor]:

@@ -74,6 +74,8 @@ from inference.report.words import finding, say, verdict_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import counted, listed, shown_settings
 
+SAME_HEIGHT = 0.1  # nats, within which starts end in one optimum and there is no spread to draw
+
 
 def write_report(
     fit: Fit,
@@ -397,7 +399,8 @@ def _warnings(subject: Subject) -> list[Part]:
 
 
 def _convergence(fit: Fit) -> Iterator[Part]:
-    several = len(fit.restarts.objective) > 1
+    ends = fit.restarts.objective
+    several = len(ends) > 1 and not bool((ends.max() - ends < SAME_HEIGHT).all())
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
