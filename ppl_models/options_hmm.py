@@ -182,10 +182,11 @@ class OptionsHMM(OpenModel):
         """Model with as many states and actions as the data have, where it leaves them open."""
         if not self.waits_for_data:
             return self
-        named = {place: own for place, own in named_steps(data).items() if not self._names[place]}
-        if named:
+        known, named = self._names, named_steps(data)
+        if any(own and not known[place] for place, own in named.items()):
+            names = named | {place: own for place, own in known.items() if own}
             return replace(
-                self, **{f"{place}_names": own for place, own in named.items()}
+                self, state_names=names.get("state", ()), action_names=names.get("action", ())
             ).for_data(data)
         data = coded_steps(data, self._names)
         packed = as_trajectories(data, MOST_CODES, MOST_CODES, for_fit=False)

@@ -124,8 +124,7 @@ def _latents(fit: FitRecord) -> str:
     sites = [f"{name} ({_values(sizes)})" for name, sizes in (fit.latents or {}).items()]
     shared = (fit.shared_latents or {}).items()
     sites += [f"{name} ({_values(sizes, 'in all')}, shared by all rows)" for name, sizes in shared]
-    hidden = [label.name for label in fit.structure.labels() if not fit.latents]
-    sites += hidden or ["options"] * hasattr(fit.model, "policy_chain")  # not exchanged one by one
+    sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
     return listed(sites, MOST_SITES) or "none"

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -224,9 +225,7 @@ class NormalScales:
         from scipy.special import chdtri, stdtrit
 
         tail = (1 - level) / 2
-        slopes = _slopes(
-            lambda vector: self.variances(coordinates.params(vector)).flatten().log(), free
-        )  # (D, P)
+        slopes = _slopes(lambda vector: self.variances(coordinates.params(vector)).log(), free)
         rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
         freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
         values = rows * self.variances(coordinates.params(free)).flatten()
@@ -489,9 +488,7 @@ class Coordinates:
             start += size
             value, block = self.center[part.name], covariance[span, span]
             if part.scale in ("simplex", "family") or part.scale in MATRICES:
-                slopes = _slopes(
-                    lambda mine, p=part, v=value: p.value(mine, v).flatten(), free[span]
-                )
+                slopes = _slopes(partial(part.value, center=value), free[span])
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
                     error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
@@ -558,7 +555,7 @@ def _slopes(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
     """Jacobian, (D, P), one derivative at a time: a batch of them would first import sympy."""
     with torch.enable_grad():
         free = free.detach().requires_grad_()
-        values = function(free)
+        values = function(free).flatten()
         rows = [
             torch.autograd.grad(value, free, retain_graph=True, materialize_grads=True)[0]
             for value in values

@@ -368,7 +368,7 @@ def refuse_few_rows(table: Any, num_groups: int, remedy: str, owner: str = "data
 
 def has_mutation_rows(table: Any) -> bool:
     """Table whose rows are types of mutation, such as ``A[C>A]A``."""
-    index = getattr(table, "index", None)
+    index: Any = getattr(table, "index", None)
     return hasattr(index, "str") and bool(index.astype(str).str.fullmatch(MUTATION_TYPE).all())
 
 

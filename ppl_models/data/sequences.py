@@ -664,7 +664,7 @@ def _texts_of(data: Any, place: str) -> np.ndarray | None:
     column = pd.Series(np.array(values, dtype=object).ravel())
     if not holds_texts(column.infer_objects()):
         return None
-    texts = column.where(column.notna(), None).to_numpy(dtype=object, na_value=None)
+    texts: np.ndarray = column.where(column.notna(), None).to_numpy(dtype=object, na_value=None)
     return texts.reshape(np.shape(np.array(values, dtype=object)))
 
 

@@ -323,7 +323,7 @@ def _covariates(subject: Subject) -> Iterator[Part]:
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     groups, site = subject.once(groups_of), structure.distribution.site
     if groups is not None:
-        yield from _profiles(subject, groups)
+        yield from _profiles(structure, subject, groups)
     elif site != "probabilities" and subject.fit.params[site].shape[1] > 1:
         yield picture(
             lambda: plot_loadings(subject.fit, site, names=subject.names),
@@ -332,7 +332,7 @@ def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         yield Paragraph("Red is above zero, blue below. Groups are in the order of falling weight.")
 
 
-def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
+def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> Iterator[Part]:
     labels = _labels(subject, len(groups.means))
     head = ["", *(f"group {label}" for label in labels[:MOST_GROUPS]), "all rows", "between groups"]
     known = shares_of(subject)
@@ -361,7 +361,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     yield Paragraph(say("mixture.profiles_note", names=_names_note(subject)))
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
-    if found is not None and not _is_latent_class(subject.fit.structure):  # these have a table
+    if found is not None and not _is_latent_class(structure):  # these have a table
         said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
         yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}).")
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
