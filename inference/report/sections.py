@@ -291,7 +291,7 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         if site.kind == "latent":
             bits = site.shape[-1] if site.distribution == "BinaryVector" else 0
             values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
-            role = f"latent, {bits} bits" if bits else values
+            role = f"latent, {counted(bits, 'bit')}" if bits else values
         is_integrated = site.name in program.integrated
         if is_integrated:
             role = f"continuous latent of the rows, integrated by {site.num_values} nodes"
