@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from inference.estimates import Estimate, EstimateTable
 from inference.plots._common import NEGATIVE, OBSERVED, short_name
 
-MOST_ENTRIES = 40  # of one site
+MOST_ENTRIES = 32  # of one site
 MOST_SITES = 9
 
 
 def plot_estimates(table: EstimateTable) -> Figure:
-    """Plot estimates with intervals: the first 40 of a site, the first nine sites.
+    """Plot estimates with intervals: the first 32 of a site, the first nine sites.
 
     Args:
         table: from :func:`inference.estimates.estimates_of`.
