@@ -27,10 +27,7 @@ class LinearPredictor:
 
     def tensor(self) -> Tensor:
         r"""Predictor as a tensor, (\*batch, J)."""
-        # one matrix for all rows: one product
-        if self.loadings.dim() > 2 and self.loadings.shape[-3] == 1:
-            return self.latents @ self.loadings.squeeze(-3).mT + self.intercepts
-        return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
+        return pairwise_dot(self.latents.unsqueeze(-2), self.loadings) + self.intercepts
 
     def dot(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """Sum over items of ``x * scale * eta``, by the K loadings and the configurations."""
@@ -141,12 +138,7 @@ class ItemResponse(TorchDistribution):
         eta = self.eta
         if self.origin is not None:
             x, eta = x - self.origin, eta - self.family.spread(self.origin)
-        if self._log_partition is None:
-            partition = self.family.partition(eta, self.dispersion)
-            self._log_partition = partition if scale is None else partition * scale
-        log_partition = (
-            self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
-        )
+        log_partition, base = self.normalisers(x, mask)
         scale = None if scale is None else self.family.spread(scale)  # (..., P)
         if not self.family.is_canonical:
             natural = self.family.natural(eta, self.dispersion)
@@ -161,7 +153,19 @@ class ItemResponse(TorchDistribution):
             )
         else:
             inner = self.family.inner(x, mask, eta if scale is None else eta * scale)
-        base = self.family.base_measure(
-            x, torch.ones_like(x) if mask is None else mask, self.dispersion
-        )
         return inner, log_partition, base
+
+    def normalisers(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Log-partition and base measure as in :meth:`log_prob_terms`, x from the origin."""
+        if self._log_partition is None:
+            eta, scale = self.eta, self.family.scale(self.dispersion, self.event_shape[0])
+            eta = eta if self.origin is None else eta - self.family.spread(self.origin)
+            partition = self.family.partition(eta, self.dispersion)
+            self._log_partition = partition if scale is None else partition * scale
+        log_partition = (
+            self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
+        )
+        base = self.family.base_measure(
+            x, x.new_ones(x.shape[-1]) if mask is None else mask, self.dispersion
+        )
+        return log_partition, base
