@@ -467,13 +467,22 @@ def expected_statistics(
     )
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
+    shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
     with torch.no_grad():
+        table = None  # (R, P, C)
+        if is_one and not by_configuration and isinstance(response.predictor, Tensor):
+            table = response.natural.reshape(shape).permute(1, 2, 0)
         for start in range(0, data.shape[-2], chunk):
             x = data[..., start : start + chunk, :]
             m = None if mask is None else mask[..., start : start + chunk, :]
-            inner, log_partition, base = response.log_prob_terms(x, m)
-            shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
-            logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
+            statistic = family.statistic(x)
+            statistic = statistic if m is None else statistic * family.spread(m)
+            if table is None:
+                inner, log_partition, base = response.log_prob_terms(x, m)
+                logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
+            else:  # one product a restart, whose entries lie as they are read
+                log_partition, base = response.normalisers(x, m)
+                logits = statistic @ table
             part: Any = (
                 slice(start, start + chunk) if owner is None else owner[start : start + chunk]
             )
@@ -505,8 +514,6 @@ def expected_statistics(
                 row_counts[:, part] = inverse * likelihood
             else:
                 row_counts.index_add_(1, part, inverse * likelihood)
-            statistic = family.statistic(x)
-            statistic = statistic if m is None else statistic * family.spread(m)
             if sums is not None:
                 sums += (statistic * inverse).mT @ likelihood
             cross += (
