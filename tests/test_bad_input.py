@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def no_work(monkeypatch):
         ("structures.layers.structure", "random_start"),
         ("fitting.fit", "Program"),
     ):
-        monkeypatch.setattr(sys.modules[f"inference.{module}"], name, work)
+        monkeypatch.setattr(importlib.import_module(f"inference.{module}"), name, work)
 
 
 @pytest.mark.parametrize("case", BAD_DATA)
@@ -149,7 +150,7 @@ def test_bad_models(case):
         ({"init": "best"}, "init"),
         ({"init": 3}, "init.*3"),
         ({"init": [torch.ones(6, 2)]}, "init"),
-        ({"init": {"loadings_1": torch.ones(6, 2)}}, "init.*missing"),
+        ({"init": {"loading": torch.ones(6, 2)}}, "init.*missing"),
         ({"method": "em"}, "method"),
         ({"method": EM}, "method.*EM"),
         ({"model": None}, "model.*None"),

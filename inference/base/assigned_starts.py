@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Generator, Tensor
 
-from inference.base.steps import generic_steps
 from inference.programs.program import Params
 from ppl_models.data.tables import first_tensor
 
@@ -182,7 +181,7 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     if program.broadcasts() and (num_starts > 1 or program.is_own):
         owner = owner.transpose(0, 1)  # enumerated dims lie on the left of restarts
     weights = {name: _assigned(value, owner) for name, value in posteriors.weights.items()}
-    optimum = generic_steps(problem, NUM_INNER).m_step(replace(posteriors, weights=weights), start)
+    optimum = problem.generic_steps(NUM_INNER).m_step(replace(posteriors, weights=weights), start)
     sound = torch.stack(
         [value.isfinite().reshape(num_starts, -1).all(-1) for value in optimum.values()]
     ).all()

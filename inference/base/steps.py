@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from inference.programs.elimination import FactorPosteriors
 from inference.programs.expectation import Expectation, unit_steps
 from inference.programs.fixed import Fixed
 from inference.programs.program import Params, Program
-
-if TYPE_CHECKING:
-    from inference.base.structure import Problem
 
 S = TypeVar("S")
 
@@ -128,16 +125,6 @@ class GenericSteps(Steps[FactorPosteriors]):
         """Steps on other rows: log-likelihoods add up, posteriors do not."""
         self.refuse_weights(weights)
         return GenericSteps(self.program.with_data(data), self.num_steps)
-
-
-def generic_steps(problem: Problem, num_inner: int) -> GenericSteps:
-    """EM steps of a program whose operations are recorded once, for all starts of a problem.
-
-    Args:
-        problem: program and data; num_inner: twentieths of the L-BFGS iterations of one M-step.
-    """
-    program, num_steps = problem.program(), 20 * num_inner
-    return problem.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
 
 
 @dataclass(frozen=True)
