@@ -121,6 +121,7 @@ def assert_one_voice(subject: Subject) -> None:
     notes = [
         own.text for s in page.sections for own in s.parts if isinstance(own, Paragraph | Note)
     ]
+    notes = [own for own in notes if own != "Standard errors in brackets."]  # of each table
     assert len(set(notes)) == len(notes), notes  # nothing is said twice
     assert not [own.question for own in page.verdict.findings if own.answer in BARE]
     assert len(set(page.verdict.steps)) == len(page.verdict.steps), page.verdict.steps
