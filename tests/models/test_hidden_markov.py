@@ -4,6 +4,11 @@ and gaps.
 
 from __future__ import annotations
 
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -12,9 +17,10 @@ from pyro.infer import TraceEnum_ELBO
 from torch import Tensor
 from zoo.rows_hidden_markov import truth_of
 
+from inference import EM, fit
 from inference.programs.program import Program
 from inference.structures.registry import structure_of
-from ppl_models import HiddenMarkov, Normal
+from ppl_models import Categorical, HiddenMarkov, Normal
 
 MODEL = HiddenMarkov(3, Normal(), 1)
 TRUTH = truth_of(MODEL, 2)
@@ -81,3 +87,61 @@ def test_a_gap_is_a_power_of_the_transitions(ragged: Tensor) -> None:
     power = TRUTH | {"transitions": torch.linalg.matrix_power(TRUTH["transitions"], 9)}
     expected = float(Program(MODEL, ragged[:1, :2]).log_marginal(power))
     assert float(Program(MODEL, gap).log_marginal(TRUTH)) == pytest.approx(expected, rel=1e-12)
+
+
+START = {
+    "initial": [0.5, 0.3, 0.2],
+    "transitions": [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]],
+}
+LETTERS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6]]
+MEANS = [[0.0, 0.0], [2.0, -1.0], [4.0, 1.0]]
+
+
+@pytest.mark.parametrize("kind", ["letters", "normal"])
+def test_hmmlearn_finds_the_same(kind: str) -> None:
+    """Log-likelihood, paths and posteriors at a start, and the maximum that EM ends at."""
+    path = Path(__file__).parents[1] / "references" / "hmmlearn.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    rng, states = np.random.RandomState(7), [0]  # noqa: NPY002
+    for _ in range(239):
+        states.append(rng.choice(3, p=START["transitions"][states[-1]]))
+    letters = np.array([rng.choice(4, p=LETTERS[state]) for state in states])
+    numbers = rng.normal(np.array(MEANS)[states], 1.0)
+    items: tuple[HiddenMarkov, np.ndarray, dict[str, list[list[float]]]] = (
+        (
+            HiddenMarkov(3, Categorical(4, concentration=1.0), 1, concentration=1.0),
+            letters[:, None].astype(float),
+            {"probabilities": LETTERS},
+        )
+        if kind == "letters"
+        else (
+            HiddenMarkov(3, Normal(), 2, concentration=1.0),
+            numbers,
+            {"predictors": MEANS, "dispersion": np.ones((3, 2)).tolist()},
+        )
+    )
+    model, x, emission = items
+    expected, data = known[kind], x.reshape(2, 120, -1)
+    start = {
+        name: torch.tensor(value, dtype=torch.float64) for name, value in (START | emission).items()
+    }
+    program = Program(model, torch.as_tensor(data))
+    assert float(program.log_marginal(start)) == pytest.approx(
+        expected["log_likelihood"], rel=1e-12
+    )
+    at_start = fit(model, data, fixed=start)
+    marginals = at_start.posterior_latents(data)["states"]
+    assert "".join(map(str, at_start.predict(data).ravel())) == expected["path"]
+    torch.testing.assert_close(
+        marginals.reshape(240, 3)[known["rows_of_posteriors"]],
+        torch.tensor(expected["posterior"], dtype=torch.float64),
+        rtol=0,
+        atol=1e-9,
+    )
+    method = EM(tolerance=1e-13, max_iterations=5000)
+    found = fit(model, data, method, init=start, num_restarts=1)
+    assert found.log_likelihood == pytest.approx(expected["fitted_log_likelihood"], abs=1e-6)
+    moves = found.params["transitions"].numpy()
+    orders = [list(order) for order in itertools.permutations(range(3))]
+    away = [abs(moves[o][:, o] - expected["fitted_transitions"]).max() for o in orders]
+    assert min(away) < 1e-3  # states by size here
