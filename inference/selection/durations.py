@@ -5,9 +5,10 @@ range, so that twice the gain in log-likelihood is chi-square with as many degre
 there are states, of long sequences with many visits to each state. With few visits the test rejects
 too often: of 100 geometric tables of 300 steps, some 16 visits to each of two states, 12 at 5 % and
 18 at 10 % (``benchmarks/durations.py --parts level --steps 300 --replicates 100``). The share of
-data sets drawn from the geometric fit whose ratio is as large is a p-value then (a parametric
-bootstrap, ``num_sets``; G. J. McLachlan 1987, doi:10.2307/2347790). The wider model climbs from the
-geometric optimum, with the same states.
+data sets drawn from the geometric fit whose ratio is as large is another p-value (a parametric
+bootstrap, ``num_sets``; G. J. McLachlan 1987, doi:10.2307/2347790); with so few visits it is no
+cure: of 67 such tables 7 were rejected at 5 % and 11 at 10 % by 99 data sets. The wider model
+climbs from the geometric optimum, with the same states.
 
 Source: S. S. Wilks (1938), doi:10.1214/aoms/1177732360.
 """
