@@ -81,21 +81,15 @@ class Visits:
 class _Forward:
     """Forward sums, (R, B, K, T) each, of sequences that end together.
 
-    ``total`` is the log-density of the steps up to one, (R, B, K, T + 1), less its offset (R, B).
+    ``total`` is the log-density of the steps up to one, (R, B, K, T + 1), each step's over that of
+    its best state.
     """
 
-    place: Tensor  # of every step of the data among these, (B, T)
     start: Tensor  # (B,)
     total: Tensor
     begun: Tensor
     ended: Tensor
     last: Tensor  # (R, B, K)
-    offset: Tensor
-
-    @property
-    def evidence(self) -> Tensor:
-        """Log-likelihood less the offset, (R, B)."""
-        return self.last.logsumexp(-1)
 
 
 def blocks_of(num_sequences: int, numbers_each: int) -> Iterator[slice]:
@@ -109,7 +103,6 @@ def _forward(chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Forward:
     """Forward sums of log-densities (R, B, T, K), of sequences of these lengths (B,)."""
     restarts, num, steps, size = densities.shape
     most, start = chain.tables.durations.shape[-1], steps - lengths
-    place = torch.arange(steps, device=densities.device) + start.unsqueeze(-1)  # (B, T)
     # later steps than the last come first, where nothing was seen
     source = (torch.arange(steps, device=densities.device) - start.unsqueeze(-1)) % steps
     own = densities.double().permute(0, 1, 3, 2)
@@ -140,13 +133,13 @@ def _forward(chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Forward:
     n = min(most, steps)
     window = relative[..., steps - n :] + survival[..., most - n :]
     last = total[..., -1] + window.logsumexp(-1)
-    return _Forward(place, start, total, begun, ended, last, peak.sum((2, 3)))
+    return _Forward(start, total, begun, ended, last)
 
 
 def smoothed_visits(
     chain: SemiMarkov, densities: Tensor, lengths: Tensor, weights: Tensor | None = None
 ) -> Visits:
-    """Posterior of the visits, by scaled chances, or by logarithms where these are too small.
+    """Posterior of the visits: scaled chances, or derivatives of the log-density where these fail.
 
     Args:
         chain: the parameters.
@@ -206,7 +199,7 @@ class _Scaled:
 
     @classmethod
     def of(cls, chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Scaled:
-        """The same of log-densities (R, B, T, K)."""
+        """Scale a chain and the log-densities (R, B, T, K) of its sequences."""
         by_length, survival = (part.detach().cpu().numpy() for part in chain.tables)
         later = np.concatenate([survival[..., 1:], np.full_like(survival[..., :1], NEVER)], -1)
         possible = survival > NEVER / 2
