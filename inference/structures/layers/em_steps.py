@@ -502,12 +502,8 @@ def expected_statistics(
             weighted = likelihood @ (design[:, :1] if is_wide else design)
             inverse = weighted[..., :1].reciprocal()
             of_rows = peak.squeeze(-1) - inverse.squeeze(-1).log() + base  # (R, n)
-            if weights is None:
-                log_likelihood += of_rows.sum(-1)
-            else:
-                often = weights[start : start + chunk]
-                log_likelihood += of_rows @ often
-                inverse = inverse * often.unsqueeze(-1)
+            total_of_rows, inverse = _counted(of_rows, inverse, weights, start)
+            log_likelihood += total_of_rows
             if is_one:
                 row_counts += (inverse.mT @ likelihood).squeeze(-2)
             elif owner is None:
@@ -535,6 +531,16 @@ def expected_statistics(
         LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),
         log_likelihood,
     )
+
+
+def _counted(
+    of_rows: Tensor, inverse: Tensor, weights: Tensor | None, start: int
+) -> tuple[Tensor, Tensor]:
+    """Sum of log-likelihoods (R, n) and the rows' factors (R, n, 1), by weights from a row on."""
+    if weights is None:
+        return of_rows.sum(-1), inverse
+    often = weights[start : start + of_rows.shape[-1]]
+    return of_rows @ often, inverse * often.unsqueeze(-1)
 
 
 def _halved_sums(
@@ -594,12 +600,8 @@ def _halved_sums(
             total = joint.sum(-1, keepdim=True)
             of_rows = peaks + total.squeeze(-1).log()
             inverse = total.reciprocal()
-            if weights is None:
-                log_likelihood += of_rows.sum(-1)
-            else:
-                often = weights[start : start + chunk]
-                log_likelihood += of_rows @ often
-                inverse = inverse * often.unsqueeze(-1)
+            total_of_rows, inverse = _counted(of_rows, inverse, weights, start)
+            log_likelihood += total_of_rows
             bits = torch.cat(
                 [total, joint @ upper, (right * (left @ rest)) @ lower], -1
             )  # expected (1, a), not normalised
