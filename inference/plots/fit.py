@@ -46,9 +46,9 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     log_likelihood = np.asarray(fit.trace.log_likelihood, dtype=np.float64)
     steps = np.arange(1, len(objective) + 1)
     ax.plot(steps, objective, color=OBSERVED, linewidth=1.8, label=fit.trace.name)
-    differs = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
-    differs = differs and not fit.trace.name.endswith("per row")  # else on another scale
-    if differs and not np.allclose(objective, log_likelihood):
+    is_known = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
+    is_alike = not fit.trace.name.endswith("per row")  # else on another scale
+    if is_known and is_alike and not np.allclose(objective, log_likelihood):
         ax.plot(steps, log_likelihood, "--", color=NEGATIVE, linewidth=1.4, label="log-likelihood")
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     lengths = np.asarray(fit.restarts.num_iterations)
