@@ -240,6 +240,7 @@ def item_fit(fit: FitRecord, data: Any, how: str = "attributes") -> ItemFit:
     """
     if how not in METHODS:
         raise ValueError(f"item_fit: how must be one of {METHODS}, got {how!r}")
+    fit.refuse_weights("item_fit")
     structure, params, answers = answers_of(fit, data, "item_fit")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_fit")
@@ -491,6 +492,7 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
         ValueError: for another model, a penalty, data that do not fit, one item, more than 20,000
             pairs, a pair that no row answered, or an estimate that is not at a maximum.
     """
+    fit.refuse_weights("local_dependence")
     structure, _, answers = answers_of(fit, data, "local_dependence")
     layer = structure.layers[0]
     refuse_penalty(layer, "local_dependence")
@@ -609,6 +611,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
         ValueError: for another model, other items than Bernoulli, a penalty, missing answers, too
             many items, or no degree of freedom left.
     """
+    fit.refuse_weights("limited_information_fit")
     structure = moment_model(fit, "limited_information_fit")
     layer, root = structure.layers[0], structure.root
     if not all_bernoulli(structure):
