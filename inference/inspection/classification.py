@@ -353,7 +353,11 @@ def _no_data_sets(fit: FitRecord) -> str:
     """Why a fit has no data sets like its own; "" where it has."""
     if fit.draws is not None:
         return "the fit has posterior draws"
-    return "" if fit.row_weights is None else "its rows are weighted"
+    if fit.row_weights is not None:
+        return "its rows are weighted"
+    if fit.labels:
+        return "rows of simulated data sets have no labels"
+    return "some of its parameters are known" if fit.fixed or fit.tied else ""
 
 
 def _often(fit: FitRecord, num_rows: int) -> Tensor:
