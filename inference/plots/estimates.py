@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from inference.estimates import Estimate, EstimateTable
 from inference.plots._common import NEGATIVE, OBSERVED, short_name
 
+MOST_LETTERS = 36  # of the name of an entry, such as latents_1[2], latents_2[0]
 MOST_ENTRIES = 32  # of one site
 MOST_SITES = 9
 
@@ -44,7 +45,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
         known = np.isfinite(low) & np.isfinite(high)
         ax.hlines(places[known], low[known], high[known], color=NEGATIVE, linewidth=2.2, alpha=0.6)
         ax.plot(values, places, "o", color=OBSERVED, markersize=4)
-        names = [short_name(", ".join(entry.entry) or site) for entry in entries]
+        names = [short_name(", ".join(entry.entry) or site, MOST_LETTERS) for entry in entries]
         ax.set_yticks(places, names, fontsize=8)
         ax.set_ylim(most - 0.5, -0.5)
         more = "" if total == len(entries) else f" (the first {len(entries)} of {total})"
