@@ -5,9 +5,14 @@ Parts: level and power (how often p <= 0.05 over tables of two states whose visi
 binomial of size 1, which is geometric, and of other sizes), recovery (estimates of mean durations
 and sizes over seeds, and how often intervals hold the truth), number (of states by
 ``select_components``, plain chains alone and with negative binomial durations as a second
-distribution; the truth is two), cost. Run: ``python benchmarks/durations.py [--parts level power
-recovery number cost] [--replicates 200]``. Level, power and recovery print a line a table, and
-then their summary; ``--summarise FILE`` makes it from such lines of several runs.
+distribution; the truth is two), published (the same of three states whose visits are Poisson, as in
+the vignette of the R package LaMa), cost. Run: ``python benchmarks/durations.py [--parts level
+power recovery number published cost] [--replicates 200]``. Level, power and recovery print a line
+a table, and then their summary; ``--summarise FILE`` makes it from such lines of several runs.
+
+Published: J.-O. Koslik, LaMa (R package), vignette "Hidden semi-Markov models", "Setting
+parameters" and "Simulating data" (50 stays, fitted with the number of states given); the model of
+R. Langrock and W. Zucchini (2011), doi:10.1016/j.csda.2010.06.015.
 """
 
 from __future__ import annotations
@@ -41,7 +46,13 @@ from ppl_models.parts.durations import Durations
 
 MEANS = (12.0, 6.0)  # steps of visits
 APART = 2.5  # standard deviations between the states
-PARTS = ("level", "power", "recovery", "number", "cost")
+PARTS = ("level", "power", "recovery", "number", "published", "cost")
+LAMA: dict[str, list[Any]] = {
+    "rates": [7, 4, 4],  # of the steps after the first of a stay
+    "moves": [[0.0, 0.7, 0.3], [0.5, 0.0, 0.5], [0.7, 0.3, 0.0]],
+    "means": [10, 40, 100],
+    "deviations": [5, 20, 50],
+}
 SIZES = {"level": (1.0,), "power": (2.0, 4.0, 8.0), "recovery": (4.0,), "number": (20.0,)}
 
 
@@ -104,7 +115,7 @@ def summaries(lines: Sequence[Mapping[str, Any]]) -> Lines:
     """One line for all tables of a part, size, length and number of data sets."""
     cells: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for line in lines:
-        if "seed" in line:
+        if "seed" in line and "design" not in line:
             key = tuple(line[name] for name in ("part", "size", "steps", "sets"))
             cells.setdefault(key, []).append(line)
     for (part, size, steps, sets), own in cells.items():
@@ -145,6 +156,37 @@ def number(args: argparse.Namespace) -> Lines:
             "steps": args.steps,
             "tables": args.replicates,
             "answers": dict(words),
+            "processor_seconds": round(time.process_time() - began, 1),
+        }
+
+
+def stays_of(seed: int, num_stays: int) -> np.ndarray:
+    """One sequence (T, 1) of so many stays of the published design."""
+    rng = np.random.default_rng(seed)
+    state, rows = int(rng.integers(3)), list[np.ndarray]()
+    for _ in range(num_stays):
+        steps = 1 + rng.poisson(LAMA["rates"][state])
+        rows.append(rng.normal(LAMA["means"][state], LAMA["deviations"][state], steps))
+        state = int(rng.choice(3, p=LAMA["moves"][state]))
+    return np.concatenate(rows)[:, None]
+
+
+def published(args: argparse.Namespace) -> Lines:
+    plain = HiddenMarkov(1, Normal(), 1)
+    wider = HiddenMarkov(1, Normal(), 1, durations=NegativeBinomialDurations())
+    for seed in seeds(args):
+        began, data = time.process_time(), stays_of(seed, args.stays)
+        answer = select_components(
+            plain, data, (1, 2, 3, 4), distributions=[plain, wider], num_restarts=4, seed=seed
+        )
+        yield {
+            "part": "published",
+            "design": "LaMa, three states",
+            "stays": args.stays,
+            "steps": len(data),
+            "seed": seed,
+            "answer": f"{answer.num_components} {answer.status}: {answer.distribution}",
+            "reasons": list(answer.reasons),
             "processor_seconds": round(time.process_time() - began, 1),
         }
 
@@ -195,7 +237,7 @@ def measure(args: argparse.Namespace) -> Lines:
     }
     for part in args.parts:
         if part not in by_table:
-            yield from {"number": number, "cost": cost}[part](args)
+            yield from {"number": number, "published": published, "cost": cost}[part](args)
             continue
         lines = []
         for line in by_table[part](args):
@@ -208,6 +250,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = command_line(__file__, __doc__, replicates=200, threads=1)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--steps", type=int, default=600, help="of every sequence")
+    parser.add_argument("--stays", type=int, default=50, help="of a sequence as published")
     parser.add_argument(
         "--sets", type=int, default=0, help="data sets of a bootstrap; 0: chi-square"
     )

@@ -181,6 +181,19 @@ def published(file: Path) -> str:
     )
 
 
+def labelled(file: Path) -> str:
+    """The table of labels: shares of rows classified correctly, with standard errors."""
+    columns = ("unsupervised", "trusting", "stated", "supervised")
+    rows = [
+        f"| {line['family']} | {100 * line['labelled']:g} % | {100 * line['wrong']:g} % | "
+        + " | ".join(f"{line[name]:.3f} ({line[name + '_se']:.3f})" if name in line else "" for name in columns)
+        + " |"
+        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    ]
+    head = "| Model | Labelled | Of these wrong | No labels | Labels | Labels, error stated | All rows labelled |\n|---|---|---|---|---|---|---|\n"
+    return head + "\n".join(rows)
+
+
 def shown(page: Path) -> str:
     """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
@@ -236,6 +249,8 @@ def pages() -> dict[str, str]:
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
     table = published(ROOT / "benchmarks" / "published_programs.jsonl")
     out["own_program.md"] = out["own_program.md"].replace("<!-- published_programs.jsonl -->", table)
+    table = labelled(ROOT / "benchmarks" / "labels.jsonl")
+    out["known.md"] = out["known.md"].replace("<!-- labels.jsonl -->", table)
     out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["api/index.md"] = reference_page()

@@ -38,7 +38,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -557,4 +557,4 @@ def check_information(
         check_size("check_information", "num_rows", num_rows)
     rows = num_rows or max(2000, 10 * sum(value.numel() for value in fit.params.values()))
     scores, names = row_scores(fit, simulated_data(fit, rows, seed, like))
-    return information_from_scores(scores, names)
+    return replace(information_from_scores(scores, names), is_simulated=True)

@@ -16,7 +16,7 @@ from pyro.ops.indexing import Vindex
 from torch import Tensor
 
 from ppl_models.data.frames import row_of
-from ppl_models.data.items import ByColumn, OpenItems
+from ppl_models.data.items import ByColumn, OpenItems, refuse_few_rows
 from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.components import (
     MixtureComponents,
@@ -159,6 +159,12 @@ class Mixture(OpenItems):
             self.units,
             self._given,
         )
+
+    def for_data(self, data: Any) -> Mixture:
+        """Model with what it leaves open read off the data; a table on its side is refused."""
+        if self.waits_for_data:
+            refuse_few_rows(self._items_among(data), self.num_components, "transpose it, data.T")
+        return super().for_data(data)
 
     laws = Renamed("candidate_distributions")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.data.items import OpenModel
-from ppl_models.data.sequences import as_trajectories
+from ppl_models.data.sequences import as_trajectories, coded_steps, named_steps
 from ppl_models.descriptions.options import ChainDescription, tables_of
 from ppl_models.parts.durations import Durations, GeometricDurations
 from ppl_models.parts.validation import check_flag, check_kind, check_size, is_number, plain_fields
@@ -83,6 +83,7 @@ class OptionsHMM(OpenModel):
     Data: ``{"state": (B, T), "action": (B, T), "length": (B,)}``; -1 (or NaN) for a missing action,
     which is summed out. Also packed (B, T, 2), or a data frame with columns sequence, time, state,
     action: without sequence all rows are one, without time steps follow each other as they stand.
+    States and actions may be texts, which are numbered in alphabetic order.
 
     Source: Nguyen, Li, Lai, Paschalidis and Huggins, *Beyond Predictive Accuracy* (thesis), chapter
     2; Zhang and Paschalidis (2021), *Provable hierarchical imitation learning via EM*,
@@ -98,6 +99,8 @@ class OptionsHMM(OpenModel):
         durations: distribution of the steps of a visit to an option, such as
             :class:`~ppl_models.NegativeBinomialDurations` (20), of at most 20 steps; all but
             :class:`~ppl_models.GeometricDurations` with a limit. None for none.
+        state_names, action_names: of states and actions that the data have as texts; read off the
+            data where sizes are.
 
     Raises:
         ValueError: for sizes that are not positive integers, a prior out of range, or durations
@@ -112,10 +115,21 @@ class OptionsHMM(OpenModel):
     num_steps: int = 100
     termination: bool = False
     durations: Durations | None = field(default=None, metadata={"since": "0.2"})
+    state_names: tuple[str, ...] = field(default=(), metadata={"since": "0.2"})
+    action_names: tuple[str, ...] = field(default=(), metadata={"since": "0.2"})
 
     def __post_init__(self) -> None:
         owner = "OptionsHMM"
         plain_fields(self)
+        for place, names in self._names.items():
+            size = getattr(self, f"num_{place}s")
+            if names and (len(set(names)) < len(names) or size not in (None, len(names))):
+                raise ValueError(
+                    f"{owner}: {place}_names: a different name for each of {size or 'the'}"
+                    f" {place}s was expected, got {names!r}"
+                )
+            if names:
+                object.__setattr__(self, f"num_{place}s", len(names))
         for name in ("num_states", "num_actions", "num_options", "num_steps"):
             if name in ("num_options", "num_steps") or getattr(self, name) is not None:
                 check_size(owner, name, getattr(self, name))
@@ -168,6 +182,13 @@ class OptionsHMM(OpenModel):
         """Model with as many states and actions as the data have, where it leaves them open."""
         if not self.waits_for_data:
             return self
+        known, named = self._names, named_steps(data)
+        if any(own and not known[place] for place, own in named.items()):
+            names = named | {place: own for place, own in known.items() if own}
+            return replace(
+                self, state_names=names.get("state", ()), action_names=names.get("action", ())
+            ).for_data(data)
+        data = coded_steps(data, self._names)
         packed = as_trajectories(data, MOST_CODES, MOST_CODES, for_fit=False)
         states, actions = (int(value) + 1 for value in packed.flatten(0, 1).amax(0))
         return replace(
@@ -175,6 +196,16 @@ class OptionsHMM(OpenModel):
             num_states=states if self.num_states is None else self.num_states,
             num_actions=max(1, actions) if self.num_actions is None else self.num_actions,
         )
+
+    @property
+    def _names(self) -> dict[str, tuple[str, ...]]:
+        return {"state": self.state_names, "action": self.action_names}
+
+    @property
+    def entry_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of states and actions along their dims."""
+        names = {**self._names, "next_state": self.state_names}
+        return {dim: own for dim, own in names.items() if own}
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -238,7 +269,7 @@ class OptionsHMM(OpenModel):
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, 2); also the names of its columns."""
-        packed = as_trajectories(data, *self._sizes, for_fit)
+        packed = as_trajectories(coded_steps(data, self._names), *self._sizes, for_fit)
         most = None if self._durations is None else self._durations.max_duration
         if for_fit and most is not None and most > packed.shape[1]:
             raise ValueError(

@@ -82,6 +82,8 @@ FREE = {  # functions, lists that may be empty, names, a number of either sign
     ("Dag", "edges"),
     ("Hierarchy", "pairs"),
     ("LatentAttributeModel", "attribute_names"),
+    ("OptionsHMM", "action_names"),
+    ("OptionsHMM", "state_names"),
     ("Dense", "hidden"),
     ("TrainClassifiers", "penalties"),
     ("EvenWeights", "strength"),

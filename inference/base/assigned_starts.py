@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Generator, Tensor
 
-from inference.base.steps import maximise_free
 from inference.programs.program import Params
 from ppl_models.data.tables import first_tensor
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 2**20  # numbers of the rows
-NUM_STEPS = 50  # of L-BFGS, from the middle of every parameter's range
+NUM_INNER = 1  # as EM has by default, whose steps are recorded once for both
 
 
 def centres(
@@ -176,12 +176,21 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     like = program.draw_prior(num_starts, problem.seed)
     middle = program.constrained(program.centre(like))
     start = {name: value.detach() for name, value in middle.items()}
-
-    def joint(params: Params) -> Tensor:
-        return program.log_joint(params, {site.name: z})
-
-    optimum = maximise_free(program, joint, start, NUM_STEPS)
+    posteriors = program.factor_posteriors(start)
+    owner = torch.nn.functional.one_hot(z, site.num_values).mT.to(x)  # (R, K, N)
+    if program.broadcasts() and (num_starts > 1 or program.is_own):
+        owner = owner.transpose(0, 1)  # enumerated dims lie on the left of restarts
+    weights = {name: _assigned(value, owner) for name, value in posteriors.weights.items()}
+    optimum = problem.generic_steps(NUM_INNER).m_step(replace(posteriors, weights=weights), start)
     sound = torch.stack(
         [value.isfinite().reshape(num_starts, -1).all(-1) for value in optimum.values()]
     ).all()
     return optimum if bool(sound) else None
+
+
+def _assigned(weights: Tensor, owner: Tensor) -> Tensor:
+    """Posterior of a factor, (R, K, ..., N) or (K, R, ..., N), where each row's latent is known."""
+    (first, second, rows), dim = owner.shape, weights.dim()
+    if dim < 3 or weights.shape[:2] != (first, second) or weights.shape[-1] != rows:
+        return weights  # of a factor without the latent
+    return owner.reshape(first, second, *[1] * (dim - 3), rows).expand_as(weights).to(weights)

@@ -92,7 +92,9 @@ def duration_noise(
         now = paths[:, :, t - 1]
         goes_on = t < lengths  # (B,)
         column = min(t, paths.shape[2] - 1)
-        chances = stay[rows, column, now] if stay.ndim == 3 else stay[rows, column, now, age]
+        # past the end of a sequence the steps count on
+        by_age = () if stay.ndim == 3 else (np.minimum(age, stay.shape[-1] - 1),)
+        chances = stay[rows, column, now, *by_age]
         on = np.where(goes_on, chances, 0.0)
         over = (t == lengths) | (goes_on & (paths[:, :, column] != now))
         chance = 1 - lasting + rng.random(lasting.shape) * lasting * (1 - on)

@@ -20,6 +20,8 @@ from ppl_models.parts.durations import MEANS, SIZES, Durations, FreeDurations
 
 ROUNDS, HALVINGS = (3, 20)
 LONGEST = 3.0  # step of a logarithm
+SETTLED = 1e-4  # a step after which the next, about its square, is left to the next M-step
+NONE = 1e-16  # expected visits
 LIMITS = {"mean_durations": tuple(end - 1 for end in MEANS), "duration_sizes": SIZES}
 
 
@@ -47,6 +49,11 @@ def maximise_durations(
     low, high = (
         torch.tensor([LIMITS[name][end] for name in names]).to(ended).log() for end in (0, 1)
     )
+    shape, most = ended.shape[:-1], ended.shape[-1]
+    if durations.max_duration is None:  # longer visits than any that counts are one entry
+        counted = (ended + still_open > NONE).flatten(0, -2).any(0).nonzero()
+        most = min(most, 2 + int(counted.max()) if len(counted) else 2)
+    every_ended, every_open = (part[..., :most].flatten(0, -2) for part in (ended, still_open))
 
     def of(point: Tensor) -> Params:
         own = dict(zip(names, point.exp().unbind(-1), strict=True))
@@ -54,20 +61,21 @@ def maximise_durations(
         ends = {"mean_durations": MEANS, "duration_sizes": SIZES}
         return {name: value.clamp(*ends[name]) for name, value in own.items()}  # after rounding
 
-    def bound(point: Tensor) -> Tensor:
-        logs, survival = durations.tables(of(point), ended.shape[-1])
-        found = (ended * logs + still_open * survival).sum(-1)
+    def bound(point: Tensor, states: Tensor) -> Tensor:
+        logs, survival = durations.tables(of(point), most)
+        found = (every_ended[states] * logs + every_open[states] * survival).sum(-1)
         if "duration_sizes" in names:
             found = found + log_size_density(point[..., names.index("duration_sizes")])
         return found
 
     start = dict(params) | {"mean_durations": params["mean_durations"] - 1}
-    point = torch.stack([start[name] for name in names], -1).log().clamp(low, high)  # (R, K, P)
-    value = bound(point)
+    points = torch.stack([start[name] for name in names], -1).log().clamp(low, high).flatten(0, -2)
+    states = torch.arange(len(points), device=points.device)  # of all restarts, that still climb
     for _ in range(ROUNDS):
         with torch.enable_grad():
-            leaf = point.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(bound(leaf).sum(), leaf, create_graph=True)
+            leaf = points[states].detach().requires_grad_()
+            value = bound(leaf, states)
+            (slope,) = torch.autograd.grad(value.sum(), leaf, create_graph=True)
             rows = [
                 torch.autograd.grad(part.sum(), leaf, retain_graph=True)[0]
                 for part in slope.unbind(-1)
@@ -75,18 +83,20 @@ def maximise_durations(
         curvature, vectors = torch.linalg.eigh(torch.stack(rows, -2))
         along = (vectors.mT @ slope.detach().unsqueeze(-1)).squeeze(-1)
         step = (vectors @ (along / curvature.abs().clamp(min=1e-8)).unsqueeze(-1)).squeeze(-1)
-        step = step.nan_to_num(0.0, 0.0, 0.0).clamp(-LONGEST, LONGEST)
-        size = torch.ones_like(value)
+        step, value = step.nan_to_num(0.0, 0.0, 0.0).clamp(-LONGEST, LONGEST), value.detach()
+        tried = torch.arange(len(states), device=points.device)
         for _ in range(HALVINGS):
-            moved = (point + size.unsqueeze(-1) * step).clamp(low, high)
-            ahead = bound(moved)
-            fine = ahead >= value
-            if bool(fine.all()):
+            moved = (points[states[tried]] + step[tried]).clamp(low, high)
+            fine = bound(moved, states[tried]) >= value[tried]
+            points[states[tried[fine]]] = moved[fine]
+            tried = tried[~fine]
+            step[tried] /= 2
+            if not len(tried):
                 break
-            size = torch.where(fine, size, size / 2)
-        point = torch.where(fine.unsqueeze(-1), moved, point)
-        value = torch.where(fine, ahead, value)
-    return of(point)
+        states = states[(step.abs() > SETTLED).any(-1)]
+        if not len(states):
+            break
+    return of(points.unflatten(0, shape))
 
 
 def geometric_means(moves: Tensor, means: Tensor) -> Tensor:

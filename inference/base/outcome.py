@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +26,7 @@ class PenaltyChoice:
         log_likelihood: (C,), an estimate where latents are too many to sum over.
         ebic: (C,), smaller is better.
         best: index of the refit that the fit is of.
+        final_ebic: of the fit, after edges were added and taken away.
     """
 
     penalties: tuple[Any, ...]
@@ -34,6 +35,7 @@ class PenaltyChoice:
     log_likelihood: Tensor
     ebic: Tensor
     best: int
+    final_ebic: float | None = field(default=None, metadata={"since": "0.2"})
 
     @property
     def chosen(self) -> Any:

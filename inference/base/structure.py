@@ -30,7 +30,7 @@ from inference.base.hashing import digest_of
 from inference.base.outcome import Outcome
 from inference.base.progress import Progress
 from inference.base.starts import StartSearch
-from inference.base.steps import Steps
+from inference.base.steps import DrawSteps, GenericSteps, Steps
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.fixed import Fixed
 from inference.programs.global_state import threads_for
@@ -46,7 +46,6 @@ from ppl_models.parts.repr import shows_briefly
 
 if TYPE_CHECKING:
     from inference.base.component_noise import NoiseDraws
-    from inference.base.steps import DrawSteps
     from inference.programs.coordinates import NormalScales
 
 S = TypeVar("S")
@@ -485,6 +484,15 @@ class Problem:
             cached = self.cache[name] = (sources, make())
         value: S = cached[1]
         return value
+
+    def generic_steps(self, num_inner: int) -> GenericSteps:
+        """EM steps of any program, whose operations are recorded once for all starts.
+
+        Args:
+            num_inner: twentieths of the L-BFGS iterations of one M-step.
+        """
+        program, num_steps = self.program(), 20 * num_inner
+        return self.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
 
     def program_of_one_row(self) -> Program:
         """The program with the first row of the data, where only its parameters matter."""

@@ -53,7 +53,7 @@ from inference.cli.streaming import (
     say_blocks,
 )
 from ppl_models.data.frames import holds_texts
-from ppl_models.data.items import counting_columns, refuse_texts
+from ppl_models.data.items import counting_columns, refuse_few_rows, refuse_texts
 from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED, MOST_GROUPS = 4, 50
 # how far counted steps may reach, in numbers of rows, and how many rows can tell
 MOST_LEFT_OUT, FEW_STEPS = 1.5, 5
-FEW_ROWS_EACH = 2  # rows a group, at most, of a table that does
-MOST_COLUMNS = 4  # a row, of a table that does not look as if it lay on its side
 COUNTS = "counts the rows; it says nothing of groups, and --columns leaves it out"
 
 # ---------------------------------------------------------------- rows
@@ -117,15 +115,8 @@ def _fit_rows(
     given = read_covariates(call)
     frame, distribution = read(item_columns(call, given), None)
     frame, given = with_covariates(frame, given, call.covariates_missing)
-    if MOST_COLUMNS * len(frame) < frame.shape[1]:
-        turned = "leave --transpose out" if call.transpose else "say --transpose"
-        groups = vars(call).get("components") or 1
-        if len(frame) <= FEW_ROWS_EACH * groups:
-            raise ValueError(
-                f"{call.data}: more than {FEW_ROWS_EACH} rows for each group were expected, got"
-                f" {len(frame):,} rows of {frame.shape[1]:,} columns: the table lies on its side;"
-                f" {turned}"
-            )
+    turned = "leave --transpose out" if call.transpose else "say --transpose"
+    if refuse_few_rows(frame, vars(call).get("components") or 1, turned, call.data):
         warn(
             f"the table has {len(frame):,} rows and {frame.shape[1]:,} columns: where its rows are"
             f" the columns of the file, {turned}"

@@ -20,6 +20,7 @@ from ppl_models.data.items import (
     EVERY,
     RESPONSES,
     described,
+    has_mutation_rows,
     in_order,
     read_items as items_read,
     refuse_lying,
@@ -41,8 +42,6 @@ ROW_DISTRIBUTIONS: dict[str | None, Any] = {
     "multivariate-t": MultivariateT,
     "skew-normal": SkewNormal,
 }
-# of single and double bases, insertions and deletions, as signature tools write them
-MUTATION_TYPE = r"[ACGT]\[[CT]>[ACGT]\][ACGT]|[ACGT]{2}>[ACGT]{2}|\d:(Del|Ins):[CTRM]:\d"
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +71,7 @@ def read_frame(
 def read_counts(call: Call) -> pd.DataFrame:
     """Read a table for a factorization; one whose rows are types of mutation is turned."""
     frame = read_frame(call, call.columns, can_choose=True)
-    if call.transpose or not frame.index.astype(str).str.fullmatch(MUTATION_TYPE).all():
+    if call.transpose or not has_mutation_rows(frame):
         return frame
     typer.echo("The rows of the file are types of mutation, so that the table is transposed.")
     call.transpose, call.columns, call.id = True, None, None

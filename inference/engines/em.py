@@ -18,7 +18,7 @@ from torch.distributions.constraints import Constraint
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
-from inference.base.steps import SET, FixedSteps, GenericSteps, Steps, without_set
+from inference.base.steps import SET, FixedSteps, Steps, without_set
 from inference.base.streaming.summed_steps import SharedCheckpoint, SummedGenericSteps, SummedSteps
 from inference.base.structure import refuse_open_sites, set_steps
 from inference.engines.extrapolation import PLAIN, SQUARED, Course, Extrapolation, all_of, any_of
@@ -153,8 +153,7 @@ class EM:
         program.check_enumerable()
         if problem.rows is not None:
             return SummedGenericSteps(program, problem.rows, 20 * self.num_inner, problem.model)
-        num_steps = 20 * self.num_inner  # whose operations are recorded once, for all starts
-        return problem.once(f"generic steps, {num_steps}", lambda: GenericSteps(program, num_steps))
+        return problem.generic_steps(self.num_inner)
 
     def run(
         self,

@@ -352,11 +352,11 @@ class Race:
         if bool(self.before.sound.any()):
             index = self.before.best
             best = float(self.before.objective[index]), int(self.before.num_iterations[index])
-        for r in ended:
-            if best is not None and float(value[r]) <= best[0]:
-                break
+        higher = [r for r in ended if best is None or float(value[r]) > best[0]]
+        for place, r in enumerate(higher):
             if self._is_sound(state, r):
                 return float(value[r]), int(state.num_iterations[r])
+            self._look(state, higher[place + 1 : 2 * place + 3])  # as many again, at once
         return best
 
     def _behind(self, state: EMState, order: list[int], num: int) -> list[int]:

@@ -158,8 +158,9 @@ def fit(
             where it says nothing, :class:`~inference.engines.nuts.NUTS` where a program has
             continuous latents of the rows that cannot be integrated).
         init: "spectral" (falls back to "random" for a model that has no such start), "random", a
-            dict of parameters, or a fit of the same model. With several restarts, the first starts
-            there and the others nearby. With a method named, "spectral" if None.
+            dict of parameters (those that it leaves out start as by default, whose latents may
+            stand in another order), or a fit of the same model. With several restarts, the first
+            starts there and the others nearby. With a method named, "spectral" if None.
         num_restarts: starts run as one batch; the one with the best objective is reported, the
             others are kept. With a method named, 1 if None. With neither named, and for
             ``Laplace()`` without a start, where several optima are possible: as many as it takes to
@@ -741,9 +742,12 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
     params = init.params if isinstance(init, Fit) else init
     program = problem.program_of_one_row()  # parameters alone matter, whatever the rows
     params = {name: torch.as_tensor(value) for name, value in params.items()}
-    for site in program.sites:
-        if site.kind != "parameter":
-            continue
+    sites = [site for site in program.sites if site.kind == "parameter"]
+    names = {site.name for site in sites}
+    if params and params.keys() < names and not isinstance(init, Fit):
+        start = _start(problem, None, "spectral", 1)
+        params = {name: start[name][0] for name in names} | params
+    for site in sites:
         if site.name not in params:
             raise ValueError(f"init: parameter {site.name!r} is missing; got {sorted(params)}")
         if tuple(params[site.name].shape) != site.shape:

@@ -267,11 +267,12 @@ def _check_inside(name: str, value: Tensor, support: Any) -> None:
         low = (known < 0) | (whole & (totals < 1 - ROUNDING))
         wrong = low | (totals > 1 + ROUNDING) | (~whole & (totals >= 1))
         if bool(wrong.any()):
-            place = tuple(wrong.nonzero()[0].tolist())
+            place = tuple(((known < 0) if bool((known < 0).any()) else wrong).nonzero()[0].tolist())
+            got = f"{float(value[place]):g} at" if known[place] < 0 else ""
             raise ValueError(
                 f"fixed: {name!r}: shares of at least 0 that leave something for those that are"
-                f" free, and sum to one where none is, were expected, got a sum of"
-                f" {float(totals[place]):g} around entry {place}"
+                " free, and sum to one where none is, were expected, got"
+                f" {got or f'a sum of {float(totals[place]):g} around'} entry {place}"
             )
     like = biject_to(support)
     middle = like(torch.zeros(like.inverse_shape(value.shape), dtype=value.dtype))

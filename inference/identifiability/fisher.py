@@ -17,7 +17,7 @@ Source: T. J. Rothenberg (1971), Identification in parametric models, doi:10.230
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -70,6 +70,7 @@ class InformationReport:
         involvement: (P,), in [0, 1]: the share of each parameter (scaled) that lies in the null
             directions.
         num_rows: rows the scores were taken from; None for a Jacobian.
+        is_simulated: whether these rows were drawn from the fit.
     """
 
     names: tuple[str, ...]
@@ -80,6 +81,7 @@ class InformationReport:
     weakest: Direction | None
     involvement: Tensor
     num_rows: int | None
+    is_simulated: bool = field(default=False, metadata={"since": "0.2"})
 
     @property
     def num_parameters(self) -> int:
@@ -105,8 +107,9 @@ class InformationReport:
 
     def text(self) -> str:
         """The report in words."""
+        rows = "simulated row" if self.is_simulated else "row"
         source = (
-            "" if self.num_rows is None else f", from the scores of {counted(self.num_rows, 'row')}"
+            "" if self.num_rows is None else f", from the scores of {counted(self.num_rows, rows)}"
         )
         if self.is_full_rank:
             lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, Protocol
 
@@ -98,6 +99,6 @@ def information_of_distribution(fit: FitRecord, data: Any) -> InformationReport 
     """
     try:
         scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)
-        return information_from_scores(scores, names)
+        return replace(information_from_scores(scores, names), is_simulated=True)
     except (ValueError, RuntimeError):
         return None

@@ -420,7 +420,7 @@ def _at_gain(
 ) -> tuple[np.ndarray, float, float]:
     """Means where refits gain as much as the fit, the error of accuracy, and the distance."""
     seen: dict[float, _Replicated] = {}
-    apart = 1.0
+    apart, last = 1.0, math.nan
     while True:
         first = seed + len(seen) * num_sets
         seen[apart] = found = _replicated(problem, params, apart, num_sets, first)
@@ -438,14 +438,15 @@ def _at_gain(
         apart = _between(low, high, seen, gain)
         if low is None and apart in seen:  # too near for another one between
             return seen[high].judged, seen[high].error, high
-        if low is not None and (len(seen) == MOST_DISTANCES or apart in seen):
+        if low is not None:
             one, two = seen[low], seen[high]
             share = (gain - one.gain) / (two.gain - one.gain)
-            return (
-                (1 - share) * one.judged + share * two.judged,
-                (1 - share) * one.error + share * two.error,
-                (1 - share) * low + share * high,
-            )
+            between = (1 - share) * one.judged + share * two.judged
+            error = (1 - share) * one.error + share * two.error
+            is_known = abs(between[0] - last) <= error  # another distance would say the same
+            if is_known or len(seen) == MOST_DISTANCES or apart in seen:
+                return between, error, (1 - share) * low + share * high
+            last = between[0]
         if low is None and len(seen) >= MOST_DISTANCES - 1:
             apart = 0.0
 

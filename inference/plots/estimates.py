@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from inference.estimates import Estimate, EstimateTable
 from inference.plots._common import NEGATIVE, OBSERVED, short_name
 
-MOST_ENTRIES = 30  # of one site
+MOST_ENTRIES = 32  # of one site
 MOST_SITES = 9
 
 
 def plot_estimates(table: EstimateTable) -> Figure:
-    """Plot estimates with intervals: the first 30 of a site, the first nine sites.
+    """Plot estimates with intervals: the first 32 of a site, the first nine sites.
 
     Args:
         table: from :func:`inference.estimates.estimates_of`.
@@ -44,7 +44,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.set_yticks(places, names, fontsize=8)
         ax.set_ylim(most - 0.5, -0.5)
         total = len(table.of(site))
-        more = "" if total == len(entries) else f" ({len(entries)} of {total})"
+        more = "" if total == len(entries) else f" (the first {len(entries)} of {total})"
         ax.set_title(short_name(site) + more, fontsize=10)
         ax.grid(axis="x", alpha=0.3)
         if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):

@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
-from torch.autograd.functional import jacobian
 from torch.distributions import constraints
 from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
@@ -225,11 +225,7 @@ class NormalScales:
         from scipy.special import chdtri, stdtrit
 
         tail = (1 - level) / 2
-        slopes = jacobian(
-            lambda vector: self.variances(coordinates.params(vector)).flatten().log(),
-            free,
-            vectorize=True,
-        )  # (D, P)
+        slopes = _slopes(lambda vector: self.variances(coordinates.params(vector)).log(), free)
         rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
         freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
         values = rows * self.variances(coordinates.params(free)).flatten()
@@ -492,11 +488,7 @@ class Coordinates:
             start += size
             value, block = self.center[part.name], covariance[span, span]
             if part.scale in ("simplex", "family") or part.scale in MATRICES:
-                slopes = jacobian(
-                    lambda mine, p=part, v=value: p.value(mine, v).flatten(),
-                    free[span],
-                    vectorize=True,
-                )
+                slopes = _slopes(partial(part.value, center=value), free[span])
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
                     error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
@@ -557,6 +549,18 @@ class Coordinates:
                     high[part.name].masked_fill(held, torch.nan),
                 )
         return out
+
+
+def _slopes(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
+    """Jacobian, (D, P), one derivative at a time: a batch of them would first import sympy."""
+    with torch.enable_grad():
+        free = free.detach().requires_grad_()
+        values = function(free).flatten()
+        rows = [
+            torch.autograd.grad(value, free, retain_graph=True, materialize_grads=True)[0]
+            for value in values
+        ]
+    return torch.stack(rows)
 
 
 def _limits_of_chance(chance: Tensor, error: Tensor, width: float) -> tuple[Tensor, Tensor]:

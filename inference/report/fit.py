@@ -31,7 +31,6 @@ from inference.fitting.repr import (
     rows_in_words,
 )
 from inference.fitting.result import Fit
-from inference.identifiability.fisher import InformationReport
 from inference.inspection.signatures import match_signatures
 from inference.plots._common import check_image_shape
 from inference.plots.fit import plot_restarts, plot_trace
@@ -64,10 +63,18 @@ from inference.report.sections import (
     text_of,
     warned,
 )
-from inference.report.verdicts import distance_in_words, verdict, why_undecided, worst_draws
+from inference.report.verdicts import (
+    distance_in_words,
+    record_of,
+    verdict,
+    why_undecided,
+    worst_draws,
+)
 from inference.report.words import finding, say, verdict_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import counted, listed, shown_settings
+
+SAME_HEIGHT = 0.1  # nats, within which starts end in one optimum and there is no spread to draw
 
 
 def write_report(
@@ -286,13 +293,12 @@ def _numbers(subject: Subject) -> Iterator[Part]:
                 ("worst", ends.min()),
             )
         )
-        converged = int(np.asarray(fit.restarts.converged).sum())
         ended = " run to the end" if fit.restarts.optimum is not None else ""
         rows.append([f"{len(ends)} starts{ended}, {fit.objective_name}", spread, ""])
-        rows.append(["of these, converged", f"{converged} of {len(ends)}", ""])
-        if not words and not fit.objective_name.endswith(
-            "per row"
-        ):  # the words leave out starts that end in no proper optimum
+        # the words leave out starts that end in no proper optimum
+        if not words and not fit.objective_name.endswith("per row"):
+            converged = int(np.asarray(fit.restarts.converged).sum())
+            rows.append(["of these, converged", f"{converged} of {len(ends)}", ""])
             rows.append(
                 [
                     "starts within 1 nat of the best",
@@ -393,7 +399,8 @@ def _warnings(subject: Subject) -> list[Part]:
 
 
 def _convergence(fit: Fit) -> Iterator[Part]:
-    several = len(fit.restarts.objective) > 1
+    ends = fit.restarts.objective
+    several = len(ends) > 1 and not bool((ends.max() - ends < SAME_HEIGHT).all())
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
         yield picture(lambda: plot_restarts(fit), "spread of the objective over starts")
@@ -414,7 +421,7 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         return
     if found is not None:
         yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
-    is_told = isinstance(found, InformationReport) and local is not None and local.is_whole
+    is_told = local is not None and local.is_whole and record_of(subject).get("is_full_rank")
     if local is not None and not is_told:
         yield Paragraph(with_names(subject.fit, local.text(), subject.names))
         size = subject.fit.num_parameters

@@ -68,7 +68,7 @@ def write_how_many_report(
             lambda: plot_discrepancies(result, k, noun, answer.unit),
             f"misfit of each {noun} beside exact noise",
         )
-        note = Note(say("how_many.noise", noun=noun))
+        note = Note(say("how_many.noise", Noun=noun.capitalize()))
         noise = Section("components", f"Noise of each {noun}", [drawn, note])
         page = replace(page, more=[*page.more, noise])
     return write_page(page, path)
@@ -92,12 +92,12 @@ def how_many_verdict(answer: HowMany, *more: Finding | None) -> Verdict:
         "of": ", and of which distribution",
         "from": f" ({listed(distributions)})",
     }
+    is_beaten = isinstance(answer, HowManyOptions) and answer.is_beaten  # one answer says it all
     if isinstance(answer, HowManyOptions):
         values |= {"of": "", "from": ""}
     findings = [
         finding("how_many.asked.all", **values),
-        _how_sure(answer, sizes),
-        _on_distribution(answer),
+        *([] if is_beaten else [_how_sure(answer, sizes), _on_distribution(answer)]),
         *_on_climb(answer),
         *(_on_options(answer) if isinstance(answer, HowManyOptions) else ()),
         *more,
@@ -179,9 +179,9 @@ def _on_options(answer: HowManyOptions) -> Iterator[Finding]:
             f"the last {name} {abs(more):,.0f} {'less' if more < 0 else 'more'}"
             for name, more in answer.memory.items()
         ]
-        mark = "bad" if min(answer.memory.values()) < 0 else "good"
         values = {"number": answer.counted(number), "costs": listed(costs)}
-        yield finding("how_many.memory.all", mark=mark, **values)
+        kind = "better" if answer.is_beaten else "worse"
+        yield finding(f"how_many.memory.{kind}", **values)
 
 
 def _figures(answer: HowMany) -> Iterator[Part]:

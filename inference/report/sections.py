@@ -17,7 +17,7 @@ import numpy as np
 
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
-from inference.estimates import EstimateTable, estimates_of
+from inference.estimates import Estimate, EstimateTable, estimates_of
 from inference.fitting.columns import Names, variables_of, with_names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
@@ -38,6 +38,7 @@ from ppl_models.parts.repr import counted, few_digits, listed, shows_briefly
 
 MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES, MOST_OPENED = 40, 400  # of one site, that are listed; where a click opens them
+SYMMETRIC = "precisions"  # site of symmetric matrices, whose pairs of entries are listed once
 NEEDS_DATA = Note("Needs the data.")
 NEEDS_ALL = "they need all rows of the fit, and this page has some of them"
 
@@ -128,7 +129,12 @@ class Subject:
         data = None if is_part else self.data if self.blocks is None else self.blocks
         found = estimates_of(self.fit, data, names=self.names, named=True)
         note = NEEDS_ALL if is_part and found.note else found.note
-        return replace(found, note=with_names(self.fit, note, self.names))
+        rows = dict[Any, Estimate]()
+        for own in found.rows:
+            pair = (*own.entry[:-2], *sorted(own.entry[-2:]))
+            rows.setdefault(pair if own.site == SYMMETRIC else own, own)
+        note = with_names(self.fit, note, self.names)
+        return replace(found, note=note, rows=tuple(rows.values()))
 
 
 @dataclass(frozen=True)
@@ -285,7 +291,7 @@ def fitted(structure: Structure, subject: Subject) -> Iterable[Part]:
         if site.kind == "latent":
             bits = site.shape[-1] if site.distribution == "BinaryVector" else 0
             values = f"latent, {site.num_values:,} values" if site.num_values else "latent"
-            role = f"latent, {bits} bits" if bits else values
+            role = f"latent, {counted(bits, 'bit')}" if bits else values
         is_integrated = site.name in program.integrated
         if is_integrated:
             role = f"continuous latent of the rows, integrated by {site.num_values} nodes"
@@ -343,7 +349,8 @@ def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
             functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
         )
         words = departures_in_words(check, column_names(subject.fit, check))
-        yield Paragraph(f"Of {title}: {words}" if title else words)
+        if check.departures() or not title:
+            yield Paragraph(f"Of {title}: {words}" if title else words)
 
 
 # -------------------------------------------------------------------- what every kind can use
@@ -408,7 +415,7 @@ def _estimates(subject: Subject) -> Iterator[Part]:
         ]
         rows += lines[:MOST_ENTRIES]
         if len(entries) > MOST_ENTRIES:
-            opened.append(Details(f"All of {site}", [Table(head, lines)]))
+            opened.append(Details(f"The others of {site}", [Table(head, lines[MOST_ENTRIES:])]))
             values = np.array([entry.value for entry in entries[MOST_ENTRIES:]])
             ends = few_digits(np.array([values.min(), values.max()]))
             rest = f"... and {len(values):,} more of {site}, from {ends[0]} to {ends[1]}"

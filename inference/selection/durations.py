@@ -24,8 +24,11 @@ from torch import Tensor
 from inference.base.drawing import Answer
 from inference.base.frames import pd
 from inference.base.progress import NoProgress, RichProgress
-from inference.engines.em import EM
+from inference.bootstrap import BATCH_ELEMENTS, simulated_table
+from inference.engines.em import EM, fit_sets
+from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
+from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
 from inference.programs.global_state import quiet
 from inference.programs.program import Params
@@ -34,6 +37,7 @@ from ppl_models.parts.durations import MEANS, GeometricDurations, NegativeBinomi
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 LEVEL = 0.05
+MOST_SETS = 50  # of a bootstrap that are fitted as one batch
 METHOD = EM(max_iterations=3000, tolerance=1e-10, parameter_tolerance=1e300)
 
 
@@ -146,15 +150,17 @@ def durations_test(
 
     p_value = float(chi2.sf(statistic, about.num_states))
     if num_sets:
-        as_large = 0
+        as_large, problem = 0, problem_of(plain, as_fitted(first, data), seed)
+        at_once = max(1, min(MOST_SETS, BATCH_ELEMENTS // problem.data.numel()))
         with RichProgress(owner, num_sets) if progress else NoProgress() as bar:
-            for number in range(num_sets):
-                drawn = first.structure.simulate_like(first.params, data, seed + number)
-                assert drawn is not None
-                as_large += (
-                    _ratio(*_both(plain, wide, drawn["sequences"], first.params)) >= statistic
-                )
-                bar.update(number + 1, first.log_likelihood, num_sets - number - 1)
+            for begin in range(0, num_sets, at_once):
+                seeds = range(seed + begin, seed + min(num_sets, begin + at_once))
+                sets = torch.stack([simulated_table(problem, first.params, one) for one in seeds])
+                with quiet():
+                    found = _ratios(plain, wide, sets, first.params)
+                as_large += int((found >= statistic).sum())
+                done = begin + len(sets)
+                bar.update(done, first.log_likelihood, num_sets - done)
         p_value = (1 + as_large) / (1 + num_sets)
     return DurationsTest(statistic, about.num_states, p_value, first, second, num_sets)
 
@@ -170,6 +176,15 @@ def _both(plain: Any, wide: Any, data: Any, start: Params) -> tuple[Fit, Fit]:
 
 def _ratio(first: Fit, second: Fit) -> float:
     return max(0.0, 2 * (second.log_likelihood - first.log_likelihood))
+
+
+def _ratios(plain: Any, wide: Any, sets: Tensor, start: Params) -> Tensor:
+    """Ratios of many data sets (S, B, T, J), searched as one is by :func:`_both`, (S,)."""
+    begin = {name: value.unsqueeze(0) for name, value in start.items()}
+    first = fit_sets(problem_of(plain, sets[0], 0), METHOD, sets, begin)
+    wider = first.params | {"duration_sizes": torch.ones_like(first.params["mean_durations"])}
+    second = fit_sets(problem_of(wide, sets[0], 0), METHOD, sets, wider)
+    return 2 * (second.log_likelihood - first.log_likelihood).clamp(min=0.0)
 
 
 def _visits(params: Params, about: HiddenMarkovDescription) -> Params:

@@ -75,6 +75,11 @@ LARGEST_CODE, ROWS_A_LEVEL = 10, 3  # of a short run of whole numbers
 FEW_CATEGORIES, MOST_CATEGORIES = 10, 50
 MOST_NAMED = 4
 
+# of single and double bases, insertions and deletions, as signature tools write them
+MUTATION_TYPE = r"[ACGT]\[[CT]>[ACGT]\][ACGT]|[ACGT]{2}>[ACGT]{2}|\d:(Del|Ins):[CTRM]:\d"
+FEW_ROWS_EACH = 2  # rows a group, at most, of a table that lies on its side
+MOST_COLUMNS = 4  # a row, of a table that does not look as if it lay on its side
+
 
 def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> ResponseFamily:
     """Response families of the columns of a table, read off their values.
@@ -339,6 +344,34 @@ def refuse_lying(frame: pd.DataFrame, remedy: str = "transpose it, data.T") -> N
         )
 
 
+def refuse_few_rows(table: Any, num_groups: int, remedy: str, owner: str = "data") -> bool:
+    """Refuse a table of two rows for each group or fewer, and more than four times the columns.
+
+    Args:
+        table: rows by columns.
+        num_groups: of its rows.
+        remedy: what to do.
+        owner: of the message.
+
+    Returns:
+        Whether the columns are so many.
+    """
+    rows, columns = np.shape(table) if np.ndim(table) == 2 else (1, 0)
+    is_wide: bool = MOST_COLUMNS * rows < columns
+    if is_wide and rows <= FEW_ROWS_EACH * num_groups:
+        raise ValueError(
+            f"{owner}: more than {FEW_ROWS_EACH} rows for each group were expected, got {rows:,}"
+            f" rows of {columns:,} columns: the table lies on its side; {remedy}"
+        )
+    return is_wide
+
+
+def has_mutation_rows(table: Any) -> bool:
+    """Table whose rows are types of mutation, such as ``A[C>A]A``."""
+    index: Any = getattr(table, "index", None)
+    return hasattr(index, "str") and bool(index.astype(str).str.fullmatch(MUTATION_TYPE).all())
+
+
 def counting_columns(frame: pd.DataFrame) -> list[str]:
     """Names of the columns that count the rows."""
     numbers = [name for name in frame.columns if len(frame) > 2 and not holds_texts(frame[name])]
@@ -415,6 +448,11 @@ class OpenItems(OpenModel):
         if not self.waits_for_data:
             return self
         items = self._items_among(data)
+        if has_mutation_rows(items):
+            raise ValueError(
+                "data: rows are samples; here they are types of mutation, such as"
+                f" {str(items.index[0])!r}: transpose the table, data.T"
+            )
         if not isinstance(self._item_family, ByColumn):
             return replace(self, num_items=_width(items))  # type: ignore[type-var]
         families = dict.fromkeys(self.usual, items_of(items))

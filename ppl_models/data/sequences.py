@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, column_names, is_frame, row_of
+from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame, row_of
 from ppl_models.data.tables import as_dense, as_floats, as_items, with_nan
 from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import ResponseFamily
@@ -616,6 +616,56 @@ def as_trajectories(data: Any, num_states: int, num_actions: int, for_fit: bool 
             4,
         )
     return packed
+
+
+def named_steps(data: Any) -> dict[str, tuple[str, ...]]:
+    """Names, in alphabetic order, of the states or actions that are texts, by place."""
+    texts = {place: _texts_of(as_frame(data), place) for place in COLUMNS[2:]}
+    return {
+        place: tuple(sorted({str(name) for name in own.ravel() if name is not None}))
+        for place, own in texts.items()
+        if own is not None
+    }
+
+
+def coded_steps(data: Any, names: Mapping[str, tuple[str, ...]]) -> Any:
+    """Data with the numbers of states and actions in the place of their names.
+
+    Raises:
+        ValueError: naming a state or an action that is not among its names.
+    """
+    data = as_frame(data)
+    for place, own in names.items():
+        texts = _texts_of(data, place) if own else None
+        if texts is None:
+            continue
+        codes = {name: code for code, name in enumerate(own)}
+        for name in texts.ravel():
+            if name is not None and str(name) not in codes:
+                raise ValueError(
+                    f"data: column {place!r}: {str(name)!r} is unknown to the model, whose"
+                    f" {place}s are {listed(map(repr, own))}"
+                )
+        numbers = [np.nan if name is None else codes[str(name)] for name in texts.ravel()]
+        values = np.array(numbers, dtype=np.float64).reshape(texts.shape)
+        data = data.assign(**{place: values}) if is_frame(data) else {**data, place: values}
+    return data
+
+
+def _texts_of(data: Any, place: str) -> np.ndarray | None:
+    """States or actions that are texts, None where one is missing; None for numbers."""
+    import pandas as pd
+
+    if not (is_frame(data) or isinstance(data, Mapping)) or place not in data:
+        return None
+    values = data[place]
+    if isinstance(values, Tensor):
+        return None
+    column = pd.Series(np.array(values, dtype=object).ravel())
+    if not holds_texts(column.infer_objects()):
+        return None
+    texts: np.ndarray = column.where(column.notna(), None).to_numpy(dtype=object, na_value=None)
+    return texts.reshape(np.shape(np.array(values, dtype=object)))
 
 
 def _check_steps(

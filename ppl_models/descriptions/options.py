@@ -61,7 +61,7 @@ def with_high(chain: ChainDescription, params: Mapping[str, Tensor]) -> dict[str
     choice = params.get(chain.choice or "")
     if chain.durations is not None and choice is not None and chain.high not in params:
         end = chain.durations.means(params).reciprocal()[..., None, :, None]  # (*batch, 1, O, 1)
-        stay = (1 - end) * torch.eye(chain.num_options).to(end)
+        stay = (1 - end) * torch.eye(choice.shape[-1]).to(end)
         return {**params, chain.high: stay + end * choice}
     if (
         chain.termination is None

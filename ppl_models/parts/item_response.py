@@ -27,10 +27,7 @@ class LinearPredictor:
 
     def tensor(self) -> Tensor:
         r"""Predictor as a tensor, (\*batch, J)."""
-        # one matrix for all rows: one product
-        if self.loadings.dim() > 2 and self.loadings.shape[-3] == 1:
-            return self.latents @ self.loadings.squeeze(-3).mT + self.intercepts
-        return (self.latents.unsqueeze(-2) @ self.loadings.mT).squeeze(-2) + self.intercepts
+        return pairwise_dot(self.latents.unsqueeze(-2), self.loadings) + self.intercepts
 
     def dot(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """Sum over items of ``x * scale * eta``, by the K loadings and the configurations."""
@@ -117,6 +114,22 @@ class ItemResponse(TorchDistribution):
         """Mean E[x], on the unexpanded shape of the predictor."""
         return self.family.expected_response(self.eta, self.dispersion)
 
+    @property
+    def natural(self) -> Tensor:
+        r"""Natural parameters, times the scale, (\*batch, P)."""
+        natural, scale = self.family.natural(self._centred, self.dispersion), self._scale
+        return natural if scale is None else natural * self.family.spread(scale)
+
+    @property
+    def _centred(self) -> Tensor:
+        """Predictor measured from the origin."""
+        return self.eta if self.origin is None else self.eta - self.family.spread(self.origin)
+
+    @property
+    def _scale(self) -> Tensor | None:
+        """Scale of the items, (..., J); None for 1."""
+        return self.family.scale(self.dispersion, self.event_shape[0])
+
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
         dispersion = self.dispersion
@@ -137,31 +150,32 @@ class ItemResponse(TorchDistribution):
             x: (\*rows, J) without missing entries; mask: the same shape, 0 where an entry is to be
                 left out, or None.
         """
-        scale = self.family.scale(self.dispersion, self.event_shape[0])  # (..., J)
-        eta = self.eta
-        if self.origin is not None:
-            x, eta = x - self.origin, eta - self.family.spread(self.origin)
+        family = self.family
+        x = x if self.origin is None else x - self.origin
+        log_partition, base = self.normalisers(x, mask)
+        if (
+            family.is_canonical
+            and isinstance(self.predictor, LinearPredictor)
+            and self.predictor.loadings.shape[-1] <= self.eta.shape[-1]
+        ):
+            statistic, scale = family.statistic(x), self._scale
+            inner = self.predictor.dot(
+                statistic if mask is None else statistic * family.spread(mask),
+                None if scale is None else family.spread(scale),
+            )
+        else:
+            inner = family.inner(x, mask, self.natural)
+        return inner, log_partition, base
+
+    def normalisers(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Log-partition and base measure as in :meth:`log_prob_terms`, x from the origin."""
         if self._log_partition is None:
-            partition = self.family.partition(eta, self.dispersion)
+            partition, scale = self.family.partition(self._centred, self.dispersion), self._scale
             self._log_partition = partition if scale is None else partition * scale
         log_partition = (
             self._log_partition.sum(-1) if mask is None else pairwise_dot(mask, self._log_partition)
         )
-        scale = None if scale is None else self.family.spread(scale)  # (..., P)
-        if not self.family.is_canonical:
-            natural = self.family.natural(eta, self.dispersion)
-            inner = self.family.inner(x, mask, natural if scale is None else natural * scale)
-        elif (
-            isinstance(self.predictor, LinearPredictor)
-            and self.predictor.loadings.shape[-1] <= eta.shape[-1]
-        ):
-            statistic = self.family.statistic(x)
-            inner = self.predictor.dot(
-                statistic if mask is None else statistic * self.family.spread(mask), scale
-            )
-        else:
-            inner = self.family.inner(x, mask, eta if scale is None else eta * scale)
         base = self.family.base_measure(
-            x, torch.ones_like(x) if mask is None else mask, self.dispersion
+            x, x.new_ones(x.shape[-1]) if mask is None else mask, self.dispersion
         )
-        return inner, log_partition, base
+        return log_partition, base

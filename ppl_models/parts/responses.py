@@ -208,7 +208,10 @@ class ResponseFamily:
         return self
 
     def take(self, items: Tensor) -> ResponseFamily:
-        """Family of some of its items, (..., J, anything) of whatever it holds."""
+        """Family of some of its items, (..., J, anything) of whatever it holds.
+
+        Their places, (n,), or a mask (R, J) of items of restarts.
+        """
         return self
 
     def expansion(
@@ -453,6 +456,8 @@ class _AtSize(ResponseFamily):
         return torch.logit(mean) + self.log_size
 
     def take(self, items: Tensor) -> _AtSize:
+        if items.dtype == torch.bool:
+            return _AtSize(self.log_size.expand(*items.shape, -1)[items])
         return _AtSize(self.log_size[..., items, :])
 
 

@@ -29,6 +29,7 @@ from inference.uncertainty import standard_errors
 from ppl_models import (
     DeepDiscreteEncoder,
     FactorAnalysis,
+    FreeDurations,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
@@ -507,6 +508,13 @@ def test_labels_against_moves_are_named() -> None:
         fit(left_right, x, labels=labels)
     labels[2, 1] = 1
     assert _with(problem_of(left_right, x, 0), labels, 0.0).labels
+    short = HiddenMarkov(2, Normal(), 1, durations=FreeDurations(3))
+    labels = np.full((3, 6), -1)
+    labels[1, :3] = 1  # as long as a visit may be
+    assert _with(problem_of(short, x, 0), labels, 0.0).labels
+    labels[1, 3] = 1
+    with pytest.raises(ValueError, match="none of them leads to the label at step 3 of sequence 1"):
+        fit(short, x, labels=labels)
     with pytest.raises(ValueError, match="-1 was expected after the end of sequence 0"):
         fit(HiddenMarkov(2, Normal(), 1), [x[0][:3], x[1]], labels=np.zeros((2, 6)))
     x[0, 2] = np.nan

@@ -260,3 +260,26 @@ def test_never_seen_actions_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         OptionsHMM(3, 3, 2).check_data(GOOD, for_fit=False)
+
+
+def test_names_of_states_and_actions_are_taken_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(3, size=(6, 20)), rng.integers(2, size=(6, 20))
+    numbers = {"state": state, "action": action}
+    names = {"state": np.array([*"abc"])[state], "action": np.array(["go", "stop"])[action]}
+    frame = pd.DataFrame({"sequence": np.repeat(range(6), 20), "time": np.tile(range(20), 6)})
+    frame = frame.assign(**{place: own.ravel() for place, own in names.items()})
+    model = OptionsHMM(num_options=1).for_data(names)
+    assert (model.state_names, model.action_names) == (("a", "b", "c"), ("go", "stop"))
+    packed, _ = OptionsHMM(3, 2, 1).check_data(numbers)
+    for data in (names, frame, frame.sample(frac=1, random_state=0).sort_values("sequence")):
+        assert torch.equal(model.check_data(data)[0], packed)
+    found = fit(OptionsHMM(num_options=1), frame)
+    assert "low[b, 0, stop]" in found.summary().index
+    frame.loc[7, "action"] = None
+    assert int((found.model.check_data(frame)[0][..., 1] < 0).sum()) == 1
+    frame.loc[8, "state"] = "z"
+    with pytest.raises(ValueError, match="column 'state': 'z' is unknown to the model, whose"):
+        found.log_likelihood_rows(frame)
+    with pytest.raises(ValueError, match="state_names: a different name for each of 2 states"):
+        OptionsHMM(2, 2, state_names=("a", "a"))

@@ -161,3 +161,12 @@ def test_a_page_of_a_mixture_with_covariates_has_odds_ratios(tmp_path):
     assert "What the groups depend on" in page
     assert f"{ratio:.4g}" in page
     assert set(groups_of(subject_of(found, data)).names) == {"a", "b", "c"}  # type: ignore[union-attr]
+
+
+def test_both_statistics_of_the_table_of_patterns_have_its_degrees_of_freedom(tmp_path):
+    """Failed: X2 with 4 degrees of freedom beside G2 with 4,070, cut at a comma."""
+    rng = np.random.default_rng(0)
+    chance = np.where(rng.integers(2, size=(1000, 1)), 0.8, 0.2)
+    answers = pd.DataFrame((rng.random((1000, 12)) < chance).astype(int)).add_prefix("item ")
+    page = write_report(fit(Mixture(2), answers), answers, tmp_path).read_text(encoding="utf-8")
+    assert page.count(">4,070 degrees of freedom<") == 2  # 2^12 - 1 - 25

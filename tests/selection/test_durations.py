@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chi2
 
 from inference import EM, fit
 from inference.base.outcome import ConvergenceWarning
+from inference.bootstrap import simulated_table
+from inference.fitting.problem import problem_of
 from inference.selection import durations_test
+from inference.selection.durations import _both, _ratio, _ratios
 from inference.selection.order_selection.counting import candidate_of
 from ppl_models import (
     HiddenMarkov,
@@ -59,6 +65,19 @@ def test_p_value_of_drawn_sets_is_a_share() -> None:
     assert "share of 5 data sets" in by_sets.text()
     with pytest.raises(ValueError, match="durations_test: num_sets"):
         durations_test(plain, data, num_sets=-1)
+
+
+def test_data_sets_fitted_together_have_the_ratios_of_each_alone() -> None:
+    data = drawn(4, 1.0, 200)
+    plain = fit(HiddenMarkov(2, Normal(), 1, "uniform"), data, EM(), num_restarts=2)
+    first = durations_test(plain, data).geometric
+    wide = replace(first.model, durations=NegativeBinomialDurations())
+    problem = problem_of(first.model, data, 0)
+    sets = torch.stack([simulated_table(problem, first.params, seed) for seed in range(3)])
+    together = _ratios(first.model, wide, sets, first.params)
+    for ratio, own in zip(together.tolist(), sets, strict=True):
+        alone = _ratio(*_both(first.model, wide, own, first.params))
+        assert ratio == pytest.approx(alone, abs=1e-3)
 
 
 def test_other_fits_are_refused() -> None:

@@ -187,20 +187,29 @@ def falls(subject: Subject) -> list[Reversal] | Refused:
     return tried(lambda: reversals(subject.fit))
 
 
-def clear_falls(subject: Subject) -> list[str]:
-    """Return right-wrong items that an attribute more clearly lowers (a tenth, 3 errors)."""
-    fallen, found = subject.once(falls), subject.once(curves)
-    if isinstance(fallen, Refused) or isinstance(found, Refused) or is_scaled(subject):
-        return []
+def fall_errors(subject: Subject, fallen: list[Reversal]) -> list[float]:
+    """Return standard errors of falls, of ends taken as independent; NaN where unknown."""
+    found = subject.once(curves)
+    if isinstance(found, Refused):
+        return [math.nan] * len(fallen)
     places = zip(found.item.tolist(), found.profiles, found.standard_errors, strict=True)
     errors = {(found.items[j], frozenset(own)): float(error) for j, own, error in places}
-    names = []
-    for fall in fallen:
-        profiles = (fall.having, (*fall.having, fall.attribute))
-        ends = [errors.get((fall.item, frozenset(own)), math.nan) for own in profiles]
-        if fall.fall > max(LARGE_FALL, 3 * math.hypot(*ends)):
-            names.append(fall.item)
-    return list(dict.fromkeys(names))
+    ends = [(fall.having, (*fall.having, fall.attribute)) for fall in fallen]
+    return [
+        math.hypot(*(errors.get((fall.item, frozenset(own)), math.nan) for own in profiles))
+        for fall, profiles in zip(fallen, ends, strict=True)
+    ]
+
+
+def clear_falls(subject: Subject) -> list[str]:
+    """Return right-wrong items that an attribute more clearly lowers (a tenth, 3 errors)."""
+    fallen = subject.once(falls)
+    if isinstance(fallen, Refused) or is_scaled(subject):
+        return []
+    pairs = zip(fallen, fall_errors(subject, fallen), strict=True)
+    return list(
+        dict.fromkeys(own.item for own, error in pairs if own.fall > max(LARGE_FALL, 3 * error))
+    )
 
 
 def _fallen_items(subject: Subject) -> list[str]:
@@ -508,9 +517,17 @@ def _changes(subject: Subject, found: QValidation) -> Iterator[Part]:
     yield from cut(Table.of(columns), MOST_PAIRS)
 
 
-def _share(value: float, error: float) -> str:
+def _share(value: float, error: float, form: str = ".3f") -> str:
     """Return a share with its standard error, where that says something."""
-    return with_error(value, math.inf if error >= MOST_ERROR else error)
+    return with_error(value, math.inf if error >= MOST_ERROR else error, form)
+
+
+def _expected(subject: Subject, value: float, error: float) -> str:
+    """Return an expected answer, or a fall of one, with its standard error."""
+    if math.isnan(value):
+        return "in no order"
+    scaled = is_scaled(subject)
+    return with_error(value, error, ".3g") if scaled else _share(value, error)
 
 
 def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
@@ -642,9 +659,9 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
     edges = layer.item_edges
     if edges is None:
         edges = layer.by_item(fit.params[layer.loadings].cpu() != 0)
-    names, form = np.array(attributes_of(subject)), ".3g" if is_scaled(subject) else ".3f"
+    names = np.array(attributes_of(subject))
     none, everything = (
-        [_in_order(value, error, form) for value, error in zip(*end, strict=True)]
+        [_expected(subject, value, error) for value, error in zip(*end, strict=True)]
         for end in zip(values.tolist(), errors.tolist(), strict=True)
     )
     gains = (values[1] - values[0]).tolist()
@@ -654,7 +671,7 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         "rule": structure.rule_names(),
         "expected with none of it": none,
         "with all of it": everything,
-        "difference": [_in_order(gain, math.nan, form) for gain in gains],
+        "difference": [_expected(subject, gain, math.nan) for gain in gains],
     }
     yield Paragraph(words if is_scaled(subject) else say("attributes.guessing_note", words=words))
     yield from cut(Table.of(columns), MOST_ITEMS)
@@ -666,25 +683,23 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         yield Paragraph(f"Would simpler rules do? {tests.text()}")
     found = subject.once(curves)
     if not isinstance(found, Refused):
-        places = zip(found.item.tolist(), found.profiles, strict=True)
-        own = [[items[j], together(has)] for j, has in places]
         shares = zip(found.expected.tolist(), found.standard_errors.tolist(), strict=True)
-        right = [with_error(value, error, form) for value, error in shares]
+        places = zip(found.item.tolist(), found.profiles, shares, strict=True)
+        two = ("one attribute", "DINA", "DINO")  # rules whose two answers stand above
+        rows = [
+            [items[j], together(has), _expected(subject, *share)]
+            for j, has, share in places
+            if structure.rule_names()[j] not in two
+        ]
         head = (
             "item",
             "attributes that it requires and the row has",
             say(f"attributes.{'expected_answer' if is_scaled(subject) else 'chance_right'}"),
         )
-        yield from cut(
-            Table(head, [[*row, last] for row, last in zip(own, right, strict=True)]), MOST_CURVES
-        )
+        yield from cut(Table(head, rows), MOST_CURVES) if rows else ()
         bars = "expected answers by profile, with 95 % intervals"
         yield picture(lambda: plot_item_curves(fit, subject.data), bars)
     yield from told(subject, falls, _fallen, say("attributes.falls_unknown"))
-
-
-def _in_order(value: float, error: float, form: str) -> str:
-    return "in no order" if math.isnan(value) else with_error(value, error, form)
 
 
 def _fallen(subject: Subject, found: list[Reversal]) -> Iterator[Part]:
@@ -692,13 +707,17 @@ def _fallen(subject: Subject, found: list[Reversal]) -> Iterator[Part]:
         yield Paragraph(say("attributes.no_falls"))
         return
     yield Paragraph(say("attributes.falling_items"))
+    pairs = sorted(
+        zip(found, fall_errors(subject, found), strict=True),
+        key=lambda pair: -pair[0].fall / (pair[1] if pair[1] > 0 else 1.0),
+    )
     columns = {
-        "item": [fall.item for fall in found],
-        "attribute that is added": [fall.attribute for fall in found],
-        "beside": [together(fall.having) for fall in found],
-        "fall": [f"{fall.fall:.3g}" for fall in found],
+        "item": [fall.item for fall, _ in pairs],
+        "attribute that is added": [fall.attribute for fall, _ in pairs],
+        "beside": [together(fall.having) for fall, _ in pairs],
+        "fall": [_expected(subject, fall.fall, error) for fall, error in pairs],
     }
-    yield from cut(Table.of(columns), MOST_FALLS, "largest")
+    yield from cut(Table.of(columns), MOST_FALLS, "clearest")
 
 
 def _categories(structure: AttributeStructure, subject: Subject, items: list[str]) -> Table:
@@ -727,8 +746,10 @@ def _items_off(subject: Subject, found: ItemFit) -> Iterator[Part]:
     shown = [j for j in order.tolist() if found.p_value[j] < LEAST_P][:MOST_PAIRS]
     if not shown:
         return
+    names = attributes_of(subject)
     suspects = [
-        f"{found.suspects[j]} ({max(np.nan_to_num(found.z[j]), key=abs):+.1f})"
+        f"{names[int(np.abs(np.nan_to_num(found.z[j])).argmax())]}"
+        f" ({max(np.nan_to_num(found.z[j]), key=abs):+.1f})"
         if found.suspects[j]
         else ""
         for j in shown

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from inference.base.structure import Structure
 from inference.fitting.columns import as_matrix, labels_of
 from inference.inspection.signatures import match_signatures
 from inference.plots.components import plot_signatures
@@ -22,6 +24,7 @@ from inference.report.sections import (
     fitted,
     identified,
     middle,
+    predictive,
     sizes,
 )
 from inference.report.verdicts import (
@@ -149,8 +152,17 @@ def _(structure: UnmixingStructure, subject: Subject) -> Verdict:
         columns=counted(structure.about.num_items, "column"),
         endmembers=counted(structure.about.num_components, "endmember"),
     )
-    asked = [what_was_fitted(words), on_convergence(subject), on_prediction(subject)]
+    described = on_prediction(subject)
+    if described.mark == "care":  # rows need not lie evenly over the simplex, as simulated ones do
+        described = replace(described, mark="", answer=say("factorization.uneven"), step="")
+    asked = [what_was_fitted(words), on_convergence(subject), described]
     return verdict_of(asked, say("factorization.unmixing_step"))
+
+
+@predictive.register
+def _(structure: UnmixingStructure, subject: Subject) -> Iterator[Part]:
+    parts = predictive.dispatch(Structure)(structure, subject)
+    yield from (part for part in parts if not isinstance(part, Paragraph))  # see the verdict
 
 
 def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | None:

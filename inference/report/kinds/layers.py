@@ -340,7 +340,9 @@ def graph_choice(fit: Fit) -> Iterator[Part]:
         ],
     }
     if is_changed:
-        last = ("edges added and taken away", f"{edges:,}", number(fit.log_likelihood), "", "yes")
+        final = "" if choice.final_ebic is None else number(choice.final_ebic)
+        ended = (f"{edges:,}", number(fit.log_likelihood), final, "yes")
+        last = ("edges added and taken away", *ended)
         for column, text in zip(columns.values(), last, strict=True):
             column.append(text)
     yield Table.of(columns)

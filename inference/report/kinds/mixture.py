@@ -185,7 +185,10 @@ def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
     found = dependent_items(groups)
     if found is None:
         return None
+    departures = [own for c in subject.once(checks_of).values() for own in c.departures()]
     if not found:
+        if any(own.what == "correlation" for own in departures):
+            return None  # the answer on the description names the pairs
         mark = "" if is_worthless(subject) else "good"
         return finding("mixture.independence.accepted", mark=mark)
     shown = listed(
@@ -196,8 +199,7 @@ def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
         others.append("a distribution with correlations (MultivariateNormal())")
     tries = f"try {', '.join(others)}, or " if others else ""
     step = say("mixture.dependence_step", tries=tries)
-    is_faint = not any(check.departures() for check in subject.once(checks_of).values())
-    faint = say("mixture.faint_dependence") if is_faint else ""
+    faint = "" if departures else say("mixture.faint_dependence")
     return finding("mixture.independence.doubt", shown=shown, faint=faint, step=step)
 
 
@@ -288,8 +290,8 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
     found = subject.once(fit_of_table)
     if isinstance(found, TableFit):
         p = "" if np.isnan(found.p_value) else f", p = {found.p_value:.2g}"
-        words = f"{counted(found.degrees, 'degree')} of freedom{p}"
-        rows += [["G2", number(found.g2), words], ["X2", number(found.x2), words.partition(",")[0]]]
+        words = f"{counted(found.degrees, 'degree')} of freedom"
+        rows += [["G2", number(found.g2), words + p], ["X2", number(found.x2), words]]
     accuracy = subject.once(certainty)
     if accuracy is not None:
         words = "1: the groups do not overlap"
@@ -321,7 +323,7 @@ def _covariates(subject: Subject) -> Iterator[Part]:
 def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
     groups, site = subject.once(groups_of), structure.distribution.site
     if groups is not None:
-        yield from _profiles(subject, groups)
+        yield from _profiles(structure, subject, groups)
     elif site != "probabilities" and subject.fit.params[site].shape[1] > 1:
         yield picture(
             lambda: plot_loadings(subject.fit, site, names=subject.names),
@@ -330,7 +332,7 @@ def _groups(structure: MixtureStructure, subject: Subject) -> Iterator[Part]:
         yield Paragraph("Red is above zero, blue below. Groups are in the order of falling weight.")
 
 
-def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
+def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> Iterator[Part]:
     labels = _labels(subject, len(groups.means))
     head = ["", *(f"group {label}" for label in labels[:MOST_GROUPS]), "all rows", "between groups"]
     known = shares_of(subject)
@@ -359,7 +361,7 @@ def _profiles(subject: Subject, groups: Groups) -> Iterator[Part]:
     yield Paragraph(say("mixture.profiles_note", names=_names_note(subject)))
     yield Table(head, rows)
     found = subject.once(certainty) if len(labels) > 1 else None
-    if found is not None:
+    if found is not None and not _is_latent_class(structure):  # these have a table
         said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
         yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}).")
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:

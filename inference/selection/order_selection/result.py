@@ -364,18 +364,23 @@ class HowManyOptions(HowMany):
         """The fit of the lenient choice."""
         return self.fits[self.distribution, sum(map(len, self.distinct_options))]
 
+    @property
+    def is_beaten(self) -> bool:
+        """Policy without options, but with memory, of a lower BIC than any number of options."""
+        return min(self.memory.values(), default=0.0) < 0
+
     def _number_of_misfit(self) -> str:
-        return (
-            f"{self.counted(self.num_components)} that act differently, which is a guess: hidden"
-            f" options are contradicted at the best number, {sum(map(len, self.distinct_options))}."
-        )
+        reason = "the noise of its options is not that of the model"
+        if self.is_beaten:
+            name = min(self.memory, key=lambda name: self.memory[name])
+            reason = (
+                f"one policy that looks at the {name} of the step before has a lower BIC than any"
+                f" number of options (by {-self.memory[name]:,.0f})"
+            )
+        number = sum(map(len, self.distinct_options))
+        return f"Best number tried: {number}. Do not trust it: {reason}."
 
     def _distribution(self) -> str:
-        memory = min(self.memory, key=lambda name: self.memory[name], default=None)
-        if memory is not None and self.memory[memory] < 0:
-            return (
-                f"Hidden options are contradicted: one policy that looks at the {memory} of the"
-                f" step before is better by {-self.memory[memory]:.0f} in BIC than any number of"
-                " them."
-            )
+        if self.is_beaten:
+            return "Options may only make up for what such a policy says with fewer parameters."
         return super()._distribution()

@@ -14,9 +14,14 @@ from inference.base.structure import (
     Problem,
     Recommendation,
     Structure,
+    check_method,
     conditional_log_likelihoods,
     num_density_items,
 )
+from inference.engines.autoguides import FullRank, LowRank, MeanField
+from inference.engines.laplace import Laplace
+from inference.engines.nuts import NUTS
+from inference.engines.svi import SVI
 from inference.programs.program import Params, Program
 from inference.structures.dictionary.decoders import (
     _span,
@@ -192,6 +197,18 @@ def _pairs(pairs: list[list[int]]) -> str:
     return ", ".join(f"{i} and {j}" for i, j in pairs[:MOST_PAIRS]) + (
         f" and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
     )
+
+
+@check_method.register(DictionaryStructure)
+def _(structure: DictionaryStructure, method: Any) -> None:
+    """Refuse engines whose codes are continuous draws: none has so many entries of zero."""
+    guide = method.guide if isinstance(method, SVI) else None
+    if isinstance(method, NUTS | Laplace) or isinstance(guide, MeanField | FullRank | LowRank):
+        raise ValueError(
+            f"{type(method).__name__} cannot fit {type(structure.model).__name__}: codes with at"
+            f" most {structure.about.sparsity} entries above zero have no density. Leave the method"
+            " out, or give AlternatingMinimization() or EM()"
+        )
 
 
 @num_density_items.register(DictionaryStructure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from inference.base.assigned_starts import centres
 from inference.base.component_distributions.base import ComponentDistribution
 from inference.base.component_distributions.dispatch import distribution_of
 from inference.base.durations import geometric_means, maximise_durations
-from inference.base.steps import EStep, RunningSum, Steps
+from inference.base.steps import SET, EStep, RunningSum, Steps, without_set
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.forward_backward import (
     Cut,
@@ -108,21 +108,16 @@ def semi_markov(about: HiddenMarkovDescription, params: Params, num_steps: int) 
     return SemiMarkov(initial_of(about, params), params["transitions"], tables)
 
 
-def densities_at_steps(
-    distribution: ComponentDistribution,
-    params: Params,
-    packed: Tensor,
-    labels: Tensor | None = None,
-) -> Tensor:
+def densities_at_steps(densities: Densities, params: Params, packed: Tensor) -> Tensor:
     """Log-density of every step in every state, (R, B, T, K); zero where nothing was seen.
 
-    ``labels``: log p(label | state) of every step, (B, T, K), which is added.
+    ``packed``: sequences with what ``densities`` reads.
     """
     seen, transitions = packed.isfinite().any(-1), params["transitions"]
     out = transitions.new_zeros(*transitions.shape[:1], *seen.shape, transitions.shape[-1])
     if bool(seen.any()):
-        out[:, seen] = distribution.log_densities(emission_of(params), packed[seen]).to(out)
-    return out if labels is None else out + labels.to(out)
+        out[:, seen] = densities(emission_of(params), packed[seen]).to(out)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +188,9 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
     def _items(self, rows: Tensor) -> Tensor:
         return rows[..., : self.data.shape[-1]]
 
+    def _densities(self, params: Params, rows: Tensor) -> Tensor:
+        return densities_with_labels(self.distribution, self.data.shape[-1])(params, rows)
+
     @cached_property
     def distribution(self) -> ComponentDistribution:
         """Distribution of a row, states as components."""
@@ -238,9 +236,8 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
             if self.weights is None
             else self.weights.double().repeat_interleave(self.cut.num_each)
         )  # of every piece
-        densities = densities_with_labels(self.distribution, self.data.shape[-1])
         for smoothed in smoothed_blocks(
-            self._whole_cut, initial, transitions, densities, own, most, self.weights
+            self._whole_cut, initial, transitions, self._densities, own, most, self.weights
         ):
             block = smoothed.block
             share = smoothed.of_rows
@@ -259,12 +256,14 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
         total = torch.zeros(len(transitions), dtype=torch.float64, device=transitions.device)
         lengths = inside_of(self.data).sum(1)
         for part in blocks_of(len(self.data), transitions[..., 0].numel() * self.data.shape[1]):
-            packed, weights = self.data[part], None if self.weights is None else self.weights[part]
-            labels = None if self.labels is None else self.labels[part]
-            densities = densities_at_steps(self.distribution, params, packed, labels)
+            packed, weights = (
+                self.packed[part],
+                None if self.weights is None else self.weights[part],
+            )
+            densities = densities_at_steps(self._densities, params, packed)
             found = smoothed_visits(chain, densities, lengths[part], weights)
             seen = packed.isfinite().any(-1)
-            rows, share = packed[seen], found.state[:, seen]
+            rows, share = self._items(packed[seen]), found.state[:, seen]
             often = weights_of_steps(packed, weights)
             share = share if often is None else share * often.to(share).unsqueeze(-1)
             statistics = self.distribution.statistics(rows, share, self.centre, own)
@@ -340,6 +339,87 @@ class HiddenMarkovSteps(Steps[MoveCounts]):
                 0.5 * _shares(steps[:, :, 0].sum(1), new["initial"]) + 0.5 / self.about.num_states
             )
         return new
+
+
+@dataclass(frozen=True, eq=False)
+class _OwnRows(HiddenMarkovSteps):
+    """Steps whose restarts have rows of their own.
+
+    Args:
+        own: the rows that have entries, (R, N, J).
+        packed: their numbers in the place of the rows, (B, T, 1).
+    """
+
+    own: Tensor = field(kw_only=True)
+    packed: Tensor = field(kw_only=True)
+
+    def _items(self, rows: Tensor) -> Tensor:
+        return self.own[:, rows[:, 0].long()]
+
+    def _densities(self, params: Params, rows: Tensor) -> Tensor:
+        return self.distribution.log_densities(params, self._items(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenMarkovSetSteps(Steps[MoveCounts]):
+    """EM steps where restarts differ in their data; see :mod:`inference.base.steps`.
+
+    Args:
+        base: steps on the first of the data sets.
+        sets: (S, B, T, J), of the same lengths and gaps.
+        given: centres of the sums (S, 1, P) and least variances (S, 1, D); those of these rows if
+            None.
+    """
+
+    base: HiddenMarkovSteps
+    sets: Tensor
+    given: tuple[Tensor, Tensor] | None = None
+
+    def on(self, data: Tensor, weights: Tensor | None = None) -> HiddenMarkovSetSteps:
+        """Steps on other sequences of every data set, about the same centres."""
+        self.refuse_weights(weights)
+        return HiddenMarkovSetSteps(replace(self.base, data=data[0]), data, self._about)
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """Rows that have entries, (S, N, J)."""
+        return self.sets[:, self.base.data.isfinite().any(-1)]
+
+    @cached_property
+    def _about(self) -> tuple[Tensor, Tensor]:
+        if self.given is not None:
+            return self.given
+        distribution = self.base.distribution
+        centres = torch.stack([distribution.centre(rows) for rows in self._rows])
+        floors = torch.stack([distribution.floor(rows) for rows in self._rows])
+        return centres.unsqueeze(1), floors.unsqueeze(1)
+
+    @cached_property
+    def _numbers(self) -> Tensor:
+        """Numbers of these rows in their places, (B, T, 1)."""
+        seen, rows = self.base.data.isfinite().any(-1), self._rows
+        numbers = torch.where(inside_of(self.base.data), torch.nan, torch.inf).to(rows)
+        numbers[seen] = torch.arange(rows.shape[1]).to(rows)
+        return numbers.unsqueeze(-1)
+
+    def _of(self, params: Params) -> HiddenMarkovSteps:
+        base, at = self.base, params[SET].long()
+        return _OwnRows(
+            base.about,
+            base.program,
+            base.data,
+            base.chunk_elements,
+            *(part[at] for part in self._about),
+            own=self._rows[at],
+            packed=self._numbers,
+        )
+
+    def e_step(self, params: Params) -> EStep[MoveCounts]:
+        """E-step of every restart on its own data set."""
+        return self._of(params).e_step(without_set(params))
+
+    def m_step(self, statistics: MoveCounts, params: Params) -> Params:
+        return self._of(params).m_step(statistics, without_set(params)) | {SET: params[SET]}
 
 
 def beside_labels(packed: Tensor, labels: Tensor | None) -> Tensor:

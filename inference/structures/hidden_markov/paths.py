@@ -102,12 +102,12 @@ def smoothed_states(
         return smoothed_states(about, _one(params), packed, labels)[0]
     if not is_plain(about):
         chain, lengths = semi_markov(about, params, packed.shape[1]), inside_of(packed).sum(1)
-        distribution, numbers = distribution_of(about.emission), chain.initial.numel()
-        parts = []
+        densities = densities_with_labels(distribution_of(about.emission), packed.shape[-1])
+        numbers, parts = chain.initial.numel(), []
         for part in blocks_of(len(packed), numbers * packed.shape[1]):
             known = None if labels is None else labels[part]
-            densities = densities_at_steps(distribution, params, packed[part], known)
-            parts.append(smoothed_visits(chain, densities, lengths[part]).state)
+            own = densities_at_steps(densities, params, beside_labels(packed[part], known))
+            parts.append(smoothed_visits(chain, own, lengths[part]).state)
         return torch.cat(parts, 1)
     about, params = plain_chain(about, params)
     whole, transitions = beside_labels(packed, labels), params["transitions"]

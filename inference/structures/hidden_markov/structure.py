@@ -20,6 +20,7 @@ from inference.base.component_distributions.units import measured, mixed_sizes, 
 from inference.base.component_noise import NoiseDraws
 from inference.base.degenerate import shared_words, value_sums
 from inference.base.starts import StartSearch, enough_rows
+from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
     LabelledLatent,
@@ -45,6 +46,7 @@ from inference.base.structure import (
     numeric_items,
     pools,
     separates,
+    set_steps,
     split_starts,
 )
 from inference.programs.coordinates import NormalScales
@@ -55,6 +57,7 @@ from inference.programs.posterior_predictive import replicate
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov.em_steps import (
     DURATION_SITES,
+    HiddenMarkovSetSteps,
     HiddenMarkovSteps,
     emission_of,
     excess_of,
@@ -479,6 +482,19 @@ def _(structure: HiddenMarkovStructure, problem: Problem, smaller: Params) -> Pa
     return structure.split_starts(problem, smaller)
 
 
+@set_steps.register(HiddenMarkovStructure)
+def _(
+    structure: HiddenMarkovStructure,
+    problem: Problem,
+    sets: Tensor,
+    chunk_elements: int,
+    num_inner: int,
+) -> Steps[Any]:
+    program = problem.program_of_one_row()
+    base = HiddenMarkovSteps(structure.about, program, sets[0], chunk_elements)
+    return HiddenMarkovSetSteps(base, sets)
+
+
 @drawn_together.register(HiddenMarkovStructure)
 def _(structure: HiddenMarkovStructure, problem: Problem, params: Params, apart: float) -> Params:
     """Parameters with state probabilities, and possible moves, mixed with even ones."""
@@ -580,16 +596,26 @@ def _(structure: HiddenMarkovStructure, problem: Problem, tables: Mapping[str, T
         )
     possible = table > NEVER / 2
     _, graph = excess_of(structure.about, table)
-    if structure.about.durations is not None:  # a visit goes on
-        graph = graph | torch.eye(len(graph), dtype=torch.bool, device=graph.device)
     first = torch.ones_like(table[0, 0])
     if isinstance(structure.about.initial, tuple):
         first = initial_of(structure.about, {"transitions": graph.to(table)})
     reached = possible[:, 0] & (first > 0)
+    durations = structure.about.durations
+    # states by the steps that a visit has lasted, where these have a limit, (B, K, m)
+    ages = torch.zeros(*reached.shape, (durations and durations.max_duration) or 1).bool()
+    ages = ages.to(reached.device)
+    ages[..., 0] = reached
     for step in range(table.shape[1]):
         if step:
             moved = (reached.to(table) @ graph.to(table) > 0) & possible[:, step]
-            reached = torch.where(inside[:, step, None], moved, reached)
+            older = ages & possible[:, step, :, None]
+            if durations is not None and durations.max_duration is not None:
+                older = torch.nn.functional.pad(older[..., :-1], (1, 0))
+            elif durations is None:
+                older = torch.zeros_like(older)
+            older[..., 0] |= moved
+            ages = torch.where(inside[:, step, None, None], older, ages)
+            reached = ages.any(-1)
         for row in (~reached.any(-1)).nonzero()[:1, 0].tolist():
             raise ValueError(
                 "labels of 'states': a path of allowed moves was expected, and none of them"

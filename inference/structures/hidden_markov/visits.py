@@ -28,9 +28,13 @@ import torch
 from torch import Tensor
 
 from ppl_models.parts.durations import NEVER, DurationTables
-from ppl_models.sequences.semi_markov_chain import log_chances
+from ppl_models.sequences.semi_markov_chain import log_chances, log_semi_markov_chain
 
 NUMBERS = 2**22  # of a table of sequences by states and steps that are worked on together
+NEGLIGIBLE = 1e-60  # chance of a visit being on, below which its beginning is left out
+PRUNED = 16  # steps after which that is looked at
+LEAST = 1e-200  # chance taken for none: processors take a hundred times as long for smaller ones
+AGREES = 1e-8  # difference of two log-likelihoods of one sequence by rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +146,7 @@ def _forward(chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Forward:
 def smoothed_visits(
     chain: SemiMarkov, densities: Tensor, lengths: Tensor, weights: Tensor | None = None
 ) -> Visits:
-    """Posterior of the visits.
+    """Posterior of the visits, by scaled chances, or by logarithms where these are too small.
 
     Args:
         chain: the parameters.
@@ -150,63 +154,178 @@ def smoothed_visits(
         lengths: steps of every sequence, (B,), T at most.
         weights: how often each sequence counts in sums, (B,); None for once.
     """
-    chain = chain.double()
-    sums = _forward(chain, densities, lengths)
-    moves = log_chances(chain.transitions).unsqueeze(1)
-    steps, total, evidence = sums.begun.shape[-1], sums.total, sums.evidence
-    offset = evidence[..., None, None]
-    often = None if weights is None else weights.double()[:, None, None]
-    most = chain.tables.durations.shape[-1]
-    by_length, survival = (part.unsqueeze(1) for part in chain.tables)
-    ended = torch.zeros_like(chain.tables.durations)
-    still_open = torch.zeros_like(ended)
-    # log-density of a visit's steps and of all after it, less that of those before it
-    ahead = torch.empty_like(sums.begun)
-    ahead[..., -1] = total[..., -1]
-    # of visits that begin: the density of what lies before, then that of what follows, then chances
-    before = sums.begun - total[..., :-1] - offset
-    after = torch.empty_like(ahead)
-    for t in range(steps - 1, -1, -1):
-        n = min(most, steps - t)
-        window = ahead[..., t : t + n] + by_length[..., :n]
-        reaches_end = t + n == steps
-        if reaches_end:
-            torch.add(ahead[..., -1], survival[..., n - 1], out=window[..., -1])
-        found = window.logsumexp(-1, keepdim=True)
-        after[..., t] = found[..., 0]
-        begins = (before[..., t, None] + found).exp_()
-        counted = begins if often is None else begins * often
-        share = (window.sub_(found).exp_() * counted).sum(1)  # (R, K, n)
-        if reaches_end:
-            still_open[..., n - 1] += share[..., -1]
-            share = share[..., :-1]
-        ended[..., : share.shape[-1]] += share
-        if t > 0:
-            begin = after[..., t] - total[..., t]  # (R, B, K)
-            out = (moves + begin.unsqueeze(-2)).logsumexp(-1)
-            torch.add(total[..., t], out, out=ahead[..., t - 1])
-    begins = (before + after).exp_()
-    change = begins.clone()
-    if steps > 1:
-        left = sums.ended[..., :-1] - offset
-        change[..., 1:] -= (left + ahead[..., :-1] - total[..., 1:-1]).exp_()
-        begin = after[..., 1:] - total[..., 1:-1]
-        pairs = (left.unsqueeze(3) + begin.unsqueeze(2) + moves.unsqueeze(-1)).exp_().sum(-1)
-        moved = (pairs if often is None else pairs * often).sum(1)
-    else:
-        moved = torch.zeros_like(chain.transitions)
-    where = sums.start[None, :, None, None].expand(len(begins), -1, begins.shape[2], 1)
-    at_start = begins.gather(-1, where)
-    first = (at_start if often is None else at_start * often).sum((1, 3))
-    state = change.cumsum(-1).clamp(0.0, 1.0)
-    inside = sums.place < steps
-    index = sums.place.clamp(max=steps - 1)[None, :, None].expand_as(state)
-    state = state.gather(-1, index).masked_fill(~inside[None, :, None], 0.0).permute(0, 1, 3, 2)
-    value = torch.where(evidence < NEVER / 2, -torch.inf, evidence) + sums.offset
-    state, first, moved, ended, still_open = (
-        part.to(densities) for part in (state, first, moved, ended, still_open)
-    )
-    return Visits(state, first, moved, ended, still_open, value)
+    chain, own = chain.double(), densities.detach().double()
+    often = lengths.new_ones(len(lengths)).double() if weights is None else weights.double()
+    with np.errstate(all="ignore"):
+        scaled = _Scaled.of(chain, own, lengths)
+        found = scaled.visits(scaled.back(), often)
+    if found is None:
+        found = _by_gradients(chain, own, lengths, often)
+    value = found.log_likelihood.to(densities.device)
+    sums = {name: part.to(densities) for name, part in vars(found).items()}
+    return Visits(**sums | {"log_likelihood": value})
+
+
+@dataclass(frozen=True, eq=False)
+class _Behind:
+    """Chances of what follows, (T, R, B, K) each, scaled at every step.
+
+    Args:
+        out: of all after a step, given that a visit to a state ends there.
+        begun: of a step and all after it, given that a visit to a state begins there.
+        scale: logs of the scales from a step on, (T + 1, R, B).
+    """
+
+    out: np.ndarray
+    begun: np.ndarray
+    scale: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """A chain and its sequences as chances.
+
+    Tables of visits have a column for each step at which one may begin; ages rise from right to
+    left, so that those of step t are the last columns of ``leave`` and ``stay``.
+
+    Args:
+        initial: (R, 1, K); moves: (R, K, K).
+        leave, stay: P(a visit ends, or not | it has lasted so long), (R, 1, K, D).
+        densities: of every step over that of its best state, (T, R, B, K); 0 after the end.
+        peak: logs of the latter, (R, B), summed over steps.
+        lengths: (B,).
+    """
+
+    initial: np.ndarray
+    moves: np.ndarray
+    leave: np.ndarray
+    stay: np.ndarray
+    densities: np.ndarray
+    peak: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, chain: SemiMarkov, densities: Tensor, lengths: Tensor) -> _Scaled:
+        """The same of log-densities (R, B, T, K)."""
+        by_length, survival = (part.detach().cpu().numpy() for part in chain.tables)
+        later = np.concatenate([survival[..., 1:], np.full_like(survival[..., :1], NEVER)], -1)
+        possible = survival > NEVER / 2
+        leave = np.where(possible, np.exp(np.minimum(by_length - survival, 0.0)), 0.0)
+        stay = np.where(possible, np.exp(np.minimum(later - survival, 0.0)), 0.0)
+        own, ends = densities.cpu().numpy().transpose(2, 0, 1, 3), lengths.cpu().numpy()
+        peak = own.max(-1, keepdims=True)
+        peak = np.where(np.isfinite(peak), peak, 0.0)
+        inside = np.arange(len(own))[:, None] < ends
+        values = np.where(inside[:, None, :, None], np.exp(own - peak), 0.0)
+        initial, moves = chain.initial.cpu().numpy(), chain.transitions.cpu().numpy()
+        leave, stay = (np.ascontiguousarray(part[:, None, :, ::-1]) for part in (leave, stay))
+        total = (peak[..., 0] * inside[:, None]).sum(0)
+        return cls(initial[:, None], moves, leave, stay, values, total, ends)
+
+    def back(self) -> _Behind:
+        """Chances of what follows, from the last step to the first."""
+        steps, restarts, num, size = self.densities.shape
+        most, turned = self.leave.shape[-1], self.moves.swapaxes(-1, -2)
+        out, begun = np.zeros((2, *self.densities.shape))
+        scale = np.zeros((steps + 1, restarts, num))
+        ahead = np.ones((restarts, num, size, steps))  # given that a visit is still on
+        through = self.densities[-1]
+        for t in range(steps - 1, -1, -1):
+            if t < steps - 1:
+                first = max(0, t - most + 1)
+                ages = slice(most - 1 - (t - first), most)
+                np.matmul(begun[t + 1], turned, out=out[t])
+                own = ahead[..., first : t + 1]
+                own *= self.stay[..., ages]
+                own *= through[..., None]
+                own += self.leave[..., ages] * out[t][..., None]
+            if (ends := self.lengths == t + 1).any():
+                ahead[:, ends, :, : t + 1] = 1.0
+            here = self.densities[t] * ahead[..., t]
+            total = (here if t else here * self.initial).sum(-1, keepdims=True)
+            total = np.where(t < self.lengths[:, None], total, 1.0)
+            begun[t], through = here / total, self.densities[t] / total
+            scale[t] = scale[t + 1] + np.log(total[..., 0])
+        return _Behind(out, begun, scale)
+
+    def visits(self, behind: _Behind, often: Tensor) -> Visits | None:
+        """Posterior from the first step to the last; None where chances got lost.
+
+        Both ways must come to one likelihood. Beginnings are left out once they are impossible.
+        """
+        steps, restarts, num, size = self.densities.shape
+        most, evidence = self.leave.shape[-1], behind.scale[0]
+        on = np.zeros((restarts, num, size, steps))  # P(a visit that began then is on | the past)
+        ended, still_open = np.zeros((2, restarts, num, size, most))
+        begins, ends = np.zeros((2, steps, restarts, num, size))
+        moved = np.zeros((restarts, num, size, size))
+        scale, first, entered = np.zeros((restarts, num)), 0, self.initial
+        for t in range(steps):
+            first = max(first, t - most + 1)
+            if t > first:
+                on[..., first:t] *= self.stay[..., most - (t - first) : most]
+            on[..., t] = entered
+            own = on[..., first : t + 1]
+            inside = t < self.lengths
+            total = (self.densities[t] * own.sum(-1)).sum(-1)
+            total = np.where(inside, total, 1.0)
+            own *= (self.densities[t] / total[..., None])[..., None]
+            before = np.exp(scale + behind.scale[t] - evidence)[..., None]
+            begins[t] = entered * behind.begun[t] * before
+            scale = scale + np.log(total)
+            after = np.exp(scale + behind.scale[t + 1] - evidence)[..., None]
+            ages = slice(most - 1 - (t - first), most)
+            left = np.einsum("rbkn,rqkn->rbk", own, self.leave[..., ages])
+            entered = left @ self.moves
+            if t < steps - 1:
+                out = behind.out[t] * after
+                ends[t] = left * out
+                moved += left[..., :, None] * (behind.begun[t + 1] * after)[..., None, :]
+                ended[..., ages] += own * out[..., None]
+            if (last := self.lengths == t + 1).any():
+                still_open[:, last, :, ages] = own[:, last]
+            if t % PRUNED == PRUNED - 1:
+                own *= own > LEAST
+                seen = (own > NEGLIGIBLE).any((0, 1, 2))
+                first += int(seen.argmax()) if seen.any() else 0
+        if not np.allclose(scale, evidence, rtol=1e-12, atol=AGREES):
+            return None
+        ended *= self.leave
+        state = np.clip(np.cumsum(begins - np.concatenate([ends[:1] * 0, ends[:-1]]), 0), 0.0, 1.0)
+        state *= (np.arange(steps)[:, None] < self.lengths)[:, None, :, None]
+        weights = often.cpu().numpy()
+        sums = (
+            np.einsum("rbk,b->rk", begins[0], weights),
+            self.moves * np.einsum("rbkl,b->rkl", moved, weights),
+            *(np.einsum("rbkn,b->rkn", part, weights)[..., ::-1] for part in (ended, still_open)),
+        )
+        parts = state.transpose(1, 2, 0, 3), *sums, evidence + self.peak
+        names = Visits.__dataclass_fields__
+        found = (torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
+        return Visits(**dict(zip(names, found, strict=True)))
+
+
+def _by_gradients(chain: SemiMarkov, densities: Tensor, lengths: Tensor, often: Tensor) -> Visits:
+    """Posterior by differentiation of the log-density, one sequence after the other."""
+    state, parts, values = torch.zeros_like(densities), [], []
+    tables = chain.initial, chain.transitions, *chain.tables
+    for b, length in enumerate(lengths.tolist()):
+        own = densities[:, b : b + 1, :length]
+        with torch.enable_grad():
+            leaves = [part.detach().clone().requires_grad_() for part in (*tables, own)]
+            visits = DurationTables(leaves[2], leaves[3])
+            value = log_semi_markov_chain(leaves[0], leaves[1], visits, leaves[4])
+            slopes = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
+        first, moves, ended, still_open, share = (
+            torch.zeros_like(leaf) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0)
+            for leaf, slope in zip(leaves, slopes, strict=True)
+        )
+        state[:, b, :length] = share[:, 0]
+        counts = first * chain.initial, moves * chain.transitions, ended, still_open
+        parts.append([often[b] * part for part in counts])
+        values.append(value.detach()[:, 0])
+    first, moves, ended, still_open = (torch.stack(own).sum(0) for own in zip(*parts, strict=True))
+    return Visits(state, first, moves, ended, still_open, torch.stack(values, -1))
 
 
 # ---------------------------------------------------------------- one set of parameters, NumPy

@@ -180,6 +180,9 @@ class ChoosePenalty:
             log_likelihood=torch.cat([candidate.outcome.log_likelihood for candidate in found]),
             ebic=scores,
             best=best,
+            final_ebic=self._score(
+                plain, chosen.model, _only(chosen.outcome), chosen.outcome.log_likelihood
+            ),
         )
         return replace(chosen.outcome, model=chosen.model, method=self.engine, choice=choice)
 

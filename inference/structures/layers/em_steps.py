@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -24,6 +25,7 @@ from ppl_models.parts.sizes import MISSING
 
 # values of the covariates times configurations times restarts whose weights are held at once
 GROUP_ELEMENTS = 2**21
+HALVED = 6  # bits of a configuration, from which on sums go by halves of them
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ class LayeredSteps(Steps[TowerStatistics]):
         ``owner``: the value that each row has, (N,); None where every row has its own.
         """
         mixture = None if by_value else self._known_mixture(params)
+        described = mixture is not None
         mixture = program.as_mixture(params) if mixture is None else mixture
         if mixture is None:
             raise ValueError(
@@ -200,6 +203,7 @@ class LayeredSteps(Steps[TowerStatistics]):
             self.weights,
             owner,
             self.labels,
+            natural=self._natural(params) if described else None,
         )
         counts = bottom.counts if bottom.row_counts is None else bottom.row_counts
         posteriors = (
@@ -252,7 +256,7 @@ class LayeredSteps(Steps[TowerStatistics]):
                 pairs = [
                     (run.values, found.values),
                     (run.log_weights, found.log_weights),
-                    (run.log_prior, found.log_prior),
+                    *([] if self.relaxed else [(run.log_prior, found.log_prior)]),
                     (run.response.eta.squeeze(), found.response.eta.squeeze()),
                     *(
                         (above[0][name].squeeze(), value.squeeze())
@@ -309,6 +313,22 @@ class LayeredSteps(Steps[TowerStatistics]):
             tables,
             self._log_prior(params),
         )
+
+    def _natural(self, params: Params) -> Tensor | None:
+        """Natural parameters (b, W) of the items, (R, P, 1 + K); None if not linear in K bits."""
+        layer = self.layers[0]
+        family, num = layer.response, layer.num_parents
+        if num < HALVED or layer.terms is not None or self.root.profiles is not None:
+            return None
+        if self.mask is not None or self.labels is not None or not family.is_canonical:
+            return None
+        if family.category_names(layer.num_items):
+            return None
+        scale = family.scale(
+            params[layer.dispersion] if layer.dispersion else None, layer.num_items
+        )
+        natural = torch.cat([params[layer.intercepts].unsqueeze(-1), params[layer.loadings]], -1)
+        return natural if scale is None else natural * family.spread(scale).unsqueeze(-1)
 
     def _features(self, layer: GeneralizedLinearLayer, like: Tensor) -> tuple[Tensor, Tensor]:
         """Configurations of a layer's parents, (C, K), and their features, (C, P), once a layer."""
@@ -401,6 +421,7 @@ def expected_statistics(
     weights: Tensor | None = None,
     owner: Tensor | None = None,
     labels: Tensor | None = None,
+    natural: Tensor | None = None,
 ) -> tuple[LayerStatistics, Tensor]:
     """Statistics of the observed layer, streaming over rows.
 
@@ -410,12 +431,24 @@ def expected_statistics(
     predictor is linear in; ``values`` if None; ``weights``: how often each row counts, (N,), of
     families whose predictor is the natural parameter; None for once; ``owner``: the group of each
     row, (N,); None where every row has its own, or all are one, without a dim; ``labels``: log
-    p(label | bit) of every row, (N, K, 2).
+    p(label | bit) of every row, (N, K, 2); ``natural``: the natural parameters (b, W) of the items,
+    (R, P, 1 + K), where ``values`` are all vectors of K bits and the parameters linear in these.
 
     Returns:
         The statistics, their ``row_counts`` (and ``counts``, where nothing is missing) (R, G, C) of
         groups, and the log-likelihood (R,).
     """
+    squares = None
+    if family.num_dispersed(data.shape[-1]):
+        each = (
+            family.statistic(data) if mask is None else family.statistic(data) * family.spread(mask)
+        ).square()
+        squares = each.sum(-2) if weights is None else weights @ each
+    if natural is not None:
+        halved = _halved_sums(data, family, response, log_weights, natural, chunk_elements, weights)
+        if halved is not None:
+            row_counts, cross, log_likelihood = halved
+            return LayerStatistics(values, row_counts, cross, squares, row_counts), log_likelihood
     num_restarts = log_weights.shape[0]
     num_values = log_weights.shape[-1]
     is_one = log_weights.dim() == 2
@@ -434,13 +467,22 @@ def expected_statistics(
     )
     log_likelihood = log_weights.new_zeros(num_restarts)
     chunk = max(1, chunk_elements // (num_restarts * num_values))
+    shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
     with torch.no_grad():
+        table = None  # (R, P, C)
+        if is_one and not by_configuration and isinstance(response.predictor, Tensor):
+            table = response.natural.reshape(shape).permute(1, 2, 0)
         for start in range(0, data.shape[-2], chunk):
             x = data[..., start : start + chunk, :]
             m = None if mask is None else mask[..., start : start + chunk, :]
-            inner, log_partition, base = response.log_prob_terms(x, m)
-            shape = (num_values, num_restarts, -1)  # dims of latents further up are 1
-            logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
+            statistic = family.statistic(x)
+            statistic = statistic if m is None else statistic * family.spread(m)
+            if table is None:
+                inner, log_partition, base = response.log_prob_terms(x, m)
+                logits = inner.reshape(shape).movedim(0, -1)  # (R, n, C)
+            else:  # one product a restart, whose entries lie as they are read
+                log_partition, base = response.normalisers(x, m)
+                logits = statistic @ table
             part: Any = (
                 slice(start, start + chunk) if owner is None else owner[start : start + chunk]
             )
@@ -472,8 +514,6 @@ def expected_statistics(
                 row_counts[:, part] = inverse * likelihood
             else:
                 row_counts.index_add_(1, part, inverse * likelihood)
-            statistic = family.statistic(x)
-            statistic = statistic if m is None else statistic * family.spread(m)
             if sums is not None:
                 sums += (statistic * inverse).mT @ likelihood
             cross += (
@@ -483,12 +523,6 @@ def expected_statistics(
             )
             if m is not None and item_counts is not None:
                 item_counts += (m * inverse).mT @ likelihood
-    squares = None
-    if family.num_dispersed(num_items):
-        each = (
-            family.statistic(data) if mask is None else family.statistic(data) * family.spread(mask)
-        ).square()
-        squares = each.sum(-2) if weights is None else weights @ each
     counts = row_counts if item_counts is None else item_counts
     items = None
     if not family.is_canonical:
@@ -501,6 +535,77 @@ def expected_statistics(
         LayerStatistics(values, counts, cross, squares, row_counts, features, sums, items),
         log_likelihood,
     )
+
+
+def _halved_sums(
+    data: Tensor,
+    family: ResponseFamily,
+    response: ItemResponse,
+    log_weights: Tensor,
+    natural: Tensor,
+    chunk_elements: int,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    r"""Row counts (R, C), cross products (R, P, 1 + K) and log-likelihood (R,), by halves of bits.
+
+    With bits a = (u, v), :math:`s = T(x) W` and :math:`w_{uv} = p(a) \exp(-\sum_j A(\eta_j))`,
+    the likelihood of a row is but for a factor
+
+    .. math:: \sum_{u, v} e^{s_u \cdot u} \, w_{uv} \, e^{s_v \cdot v} ,
+
+    two products with a matrix of :math:`2^{K / 2}` rows and columns: nothing is computed for each
+    row and configuration. Means of log w over u and over v go with the exponents. None where the
+    rest ranges so widely that a row's sum might be too small for a number.
+    """
+    num, size = len(natural), natural.shape[-1] - 1
+    lower = binary_configurations(size // 2, natural.dtype, natural.device)
+    upper = binary_configurations(size - size // 2, natural.dtype, natural.device)
+    with torch.no_grad():
+        log_partition, _ = response.normalisers(data[..., :1, :], None)
+        table = log_weights - log_partition.reshape(-1, num).mT
+        table = table.reshape(num, len(upper), len(lower))  # (R, u, v)
+        of_upper, of_lower = table.mean(2, keepdim=True), table.mean(1, keepdim=True)
+        rest = table - of_upper - of_lower
+        top = rest.amax((1, 2), keepdim=True)
+        least = 0.8 * math.log(torch.finfo(rest.dtype).tiny)
+        if not bool(((rest - top) > least).all()):
+            return None
+        rest, level = (rest - top).exp_(), top.flatten(1)  # (R, 1)
+        row_counts = torch.zeros_like(rest)
+        cross = natural.new_zeros(natural.shape)
+        log_likelihood = natural.new_zeros(num)
+        chunk = max(1, chunk_elements // (num * (len(upper) + len(lower))))
+        for start in range(0, data.shape[-2], chunk):
+            x = data[..., start : start + chunk, :]
+            statistic, (_, base) = family.statistic(x), response.normalisers(x, None)
+            scores = statistic @ natural  # (R, n, 1 + K)
+            sides, peaks = [], scores[..., 0] + level + base
+            for part, own, mean in (
+                (scores[..., 1 : 1 + upper.shape[1]], upper, of_upper.mT),
+                (scores[..., 1 + upper.shape[1] :], lower, of_lower),
+            ):
+                exponent = (part @ own.mT).add_(mean)
+                peak = exponent.amax(-1, keepdim=True)
+                sides.append(exponent.sub_(peak).exp_())
+                peaks = peaks + peak.squeeze(-1)
+            left, right = sides
+            over = right @ rest.mT  # (R, n, u), summed over v
+            joint = left * over
+            total = joint.sum(-1, keepdim=True)
+            of_rows = peaks + total.squeeze(-1).log()
+            inverse = total.reciprocal()
+            if weights is None:
+                log_likelihood += of_rows.sum(-1)
+            else:
+                often = weights[start : start + chunk]
+                log_likelihood += of_rows @ often
+                inverse = inverse * often.unsqueeze(-1)
+            bits = torch.cat(
+                [total, joint @ upper, (right * (left @ rest)) @ lower], -1
+            )  # expected (1, a), not normalised
+            cross += statistic.mT @ (bits * inverse)
+            row_counts += (left * inverse).mT @ right
+    return (row_counts * rest).flatten(1), cross, log_likelihood
 
 
 @dataclass(frozen=True)

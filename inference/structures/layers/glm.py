@@ -41,7 +41,7 @@ from inference.structures.layers.newton import (
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, products
 from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.monotone import rises
-from ppl_models.parts.penalties import Penalty
+from ppl_models.parts.penalties import Penalty, taken
 from ppl_models.parts.responses import ResponseFamily
 from ppl_models.parts.sizes import MISSING, maximise_sizes, tally
 
@@ -616,19 +616,8 @@ def maximise_rows(
     if free is not None:
         fixed = torch.cat([torch.zeros_like(free[..., :1]), ~free], -1).expand(beta.shape)
         beta = beta.masked_fill(fixed, 0.0)
-    weight = None if scale is None else scale.unsqueeze(-1)
-
-    shared = precision is not None and precision.dim() == 2
-
-    def objective(b: Tensor) -> Tensor:
-        smooth = (b * cross).sum(-1) - (counts * family.log_partition(b @ design.mT)).sum(-1)
-        smooth = smooth if scale is None else smooth * scale
-        if precision is not None:
-            pull = b @ precision if shared else (b.unsqueeze(-2) @ precision).squeeze(-2)
-            smooth = smooth - (pull * b).sum(-1) / 2
-        return smooth if penalty is None else smooth - penalty(b[..., 1:]).sum(-1)
-
-    value = objective(beta)
+    children = _Children(family, cross, counts, design, penalty, scale, precision)
+    value = children.objective(beta)
     for _ in range(num_steps):
         mean, curvature = family.moments(beta @ design.mT)
         gradient = cross - (counts * mean) @ design
@@ -636,11 +625,11 @@ def maximise_rows(
         hessian = packed.new_empty(*packed.shape[:-1], size, size)
         hessian[..., i, j] = packed
         hessian[..., j, i] = packed
-        if weight is not None:
+        if scale is not None:
+            weight = scale.unsqueeze(-1)
             gradient, hessian = gradient * weight, hessian * weight.unsqueeze(-1)
         if precision is not None:
-            pull = beta @ precision if shared else (beta.unsqueeze(-2) @ precision).squeeze(-2)
-            gradient, hessian = gradient - pull, hessian + precision
+            gradient, hessian = gradient - children.pull(beta), hessian + precision
         proposal = solve(beta, gradient, hessian, penalty, fixed, bound)
         if cone is not None:
             falls = ~inside_cone(proposal, cone)
@@ -648,18 +637,65 @@ def maximise_rows(
                 proposal[falls] = cone_step(
                     beta[falls], gradient[falls], hessian[falls], cone, bound
                 )
-        proposal, new_value = halve(objective, beta, value, proposal)
+        proposal, new_value = halve(children.objective, beta, value, proposal)
         stuck = new_value <= value
         # the box or the exact prox may have asked for a jump that the true objective refuses
         if stuck.any() and cone is None:
-            cautious = solve(beta, gradient, hessian, penalty, fixed, bound, cautious=True)
-            second, second_value = halve(objective, beta, value, cautious)
-            # of stuck children alone: no child's step depends on another's
-            better = stuck & (second_value > new_value)
-            proposal = torch.where(better.unsqueeze(-1), second, proposal)
-            new_value = torch.where(better, second_value, new_value)
+            own, start = children.of(stuck), beta[stuck]
+            kept = None if fixed is None else fixed[stuck]
+            cautious = solve(
+                start, gradient[stuck], hessian[stuck], own.penalty, kept, bound, cautious=True
+            )
+            cautious, cautious_value = halve(own.objective, start, value[stuck], cautious)
+            better = cautious_value > new_value[stuck]
+            proposal[stuck] = torch.where(better.unsqueeze(-1), cautious, proposal[stuck])
+            new_value[stuck] = torch.where(better, cautious_value, new_value[stuck])
         gain = new_value - value
         beta, value = proposal, new_value
         if (gain <= TOLERANCE * (1 + value.abs())).all():
             break
     return beta
+
+
+@dataclass(frozen=True)
+class _Children:
+    """Expected complete-data log-posterior of each child, with the arguments of `maximise_rows`."""
+
+    family: ResponseFamily
+    cross: Tensor
+    counts: Tensor
+    design: Tensor
+    penalty: Penalty | None
+    scale: Tensor | None
+    precision: Tensor | None
+
+    def objective(self, beta: Tensor) -> Tensor:
+        """Log-posterior (..., J) at coefficients (..., J, P)."""
+        partition = (self.counts * self.family.log_partition(beta @ self.design.mT)).sum(-1)
+        smooth = (beta * self.cross).sum(-1) - partition
+        smooth = smooth if self.scale is None else smooth * self.scale
+        if self.precision is not None:
+            smooth = smooth - (self.pull(beta) * beta).sum(-1) / 2
+        return smooth if self.penalty is None else smooth - self.penalty(beta[..., 1:]).sum(-1)
+
+    def pull(self, beta: Tensor) -> Tensor:
+        """Gradient of the normal prior's exponent, (..., J, P)."""
+        assert self.precision is not None
+        if self.precision.dim() == 2:
+            return beta @ self.precision
+        return (beta.unsqueeze(-2) @ self.precision).squeeze(-2)
+
+    def of(self, mask: Tensor) -> _Children:
+        """Some of the children, by a mask (R, J), with no dim of restarts."""
+        counts, precision, penalty = self.counts, self.precision, self.penalty
+        if precision is not None and precision.dim() > 2:
+            precision = precision.expand(*mask.shape, *precision.shape[-2:])[mask]
+        return _Children(
+            self.family.take(mask),
+            self.cross[mask],
+            counts.expand(*mask.shape, counts.shape[-1])[mask],
+            self.design,
+            None if penalty is None else taken(penalty, mask.nonzero()[:, 0]),
+            None if self.scale is None else self.scale.expand(mask.shape)[mask],
+            precision,
+        )

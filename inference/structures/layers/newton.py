@@ -131,9 +131,7 @@ def _coordinate_descent(
         for k, curvature in enumerate(curvatures):
             target = torch.addcdiv(new[..., k], residual[..., k], curvature)
             if slopes is not None and k > 0:
-                target = torch.nn.functional.relu(target - slopes[k]) - torch.nn.functional.relu(
-                    -target - slopes[k]
-                )
+                target = target - target.clamp(-slopes[k], slopes[k])
             elif penalty is not None and k > 0:
                 target = penalty.prox(target, curvature)
             target = target.clamp(-limit, limit)

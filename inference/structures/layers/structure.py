@@ -103,8 +103,9 @@ FEW_STARTS = 4
 PRODUCT_SEARCH = StartSearch(
     batch=2 * FEW_STARTS, rungs=((20, FEW_STARTS),), replicates=2, stall=2, cap=8 * FEW_STARTS
 )
-# where every item has one product (DINA, DINO): starts seldom end in different optima
-ONE_PRODUCT = dataclasses.replace(PRODUCT_SEARCH, batch=FEW_STARTS, rungs=((10, 2),))
+# where every item has one product (DINA, DINO) starts seldom end in different optima: where all of
+# them come to the best, which costs less than it, no other place is looked for
+ONE_PRODUCT = dataclasses.replace(PRODUCT_SEARCH, batch=FEW_STARTS, rungs=())
 SEARCH = StartSearch(batch=16, rungs=((40, 8), (80, 3)), replicates=2, stall=2, cap=64, budget=1e10)
 # where a batch of 16 alone exceeds the budget
 FEW_AT_ONCE = dataclasses.replace(SEARCH, batch=FEW_STARTS, rungs=((80, 3),))

@@ -12,8 +12,8 @@ an option has noise that is uniform if the model is right:
   options merged into one, or a memory that the model lacks, leave behind is that the past predicts
   the action, and then this noise gathers near zero;
 - *duration*: the transform of a visit's length under the chances of leaving in the states passed
-  through (geometric where they are all the same); a visit cut off by the end of its sequence is
-  completed by the model.
+  through (geometric where they are all the same), or as durations say; a visit cut off by the end
+  of its sequence is completed by the model.
 
 A component of a mixture is drawn once a row; an option is drawn once a visit, and goes on for as
 many steps as the visit lasts. Discrepancies are therefore in nats a *visit*, as they are in nats a
@@ -44,17 +44,20 @@ def option_noise(
     contexts: np.ndarray,
     generator: torch.Generator,
     num_draws: int,
+    goes_on: np.ndarray | None = None,
 ) -> NoiseDraws:
     """Draws of the noise of every option; rows are steps, NaN where a step has no noise.
 
     ``along``: the steps under the parameters; ``actions``: (B, T), -1 where missing and after the
     end; ``contexts``: (B, T), a code of state and past of every step, -1 where there is none;
-    ``num_draws``: paths of options.
+    ``num_draws``: paths of options; ``goes_on``: with durations, P(a visit does not end | the steps
+    that it has lasted), (O, m), the steps being of pairs of an option and these steps.
     """
     from scipy.special import ndtri
 
     rng = numpy_generator(generator)
-    inside, num, low = along.inside, along.num_options, along.low()
+    ages = along.num_ages
+    inside, num, low = along.inside, along.num_options // ages, along.low()[:, :, ::ages]
     steps = inside.shape[1]
     # (M, B, T)
     paths = sample_paths(along, num_draws, int(rng.integers(2**31))).numpy()[..., :steps]
@@ -71,9 +74,11 @@ def option_noise(
         uniform[m, ..., 1] = np.where(
             code >= 0, _transform(own, _excess(own, actions, code, half), actions, rng), np.nan
         )
-    uniform[..., 2] = duration_noise(
-        np.diagonal(along.before(), axis1=-2, axis2=-1), along.lengths, option, rng
-    )
+    if goes_on is None:
+        stay = np.diagonal(along.before(), axis1=-2, axis2=-1)
+    else:
+        stay = np.broadcast_to(goes_on, (*inside.shape, *goes_on.shape))
+    uniform[..., 2] = duration_noise(stay, along.lengths, option, rng)
     kept, chosen = uniform[:, inside], option[:, inside]  # (M, N, D), (M, N)
     used = chosen[..., None] == np.arange(num)
     scores = np.full((*used.shape, len(COLUMNS)), np.nan)

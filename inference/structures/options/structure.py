@@ -427,19 +427,20 @@ def _(structure: OptionsStructure, problem: Problem) -> dict[str, LabelledLatent
 
 @check_labels.register(OptionsStructure)
 def _(structure: OptionsStructure, problem: Problem, tables: Mapping[str, Tensor]) -> None:
-    """Refuse paths of options that known parameters, exactly nought, rule out."""
-    if "options" not in tables or problem.fixed is None:
+    """Refuse paths of options that known parameters, exactly nought, or durations rule out."""
+    if "options" not in tables or (problem.fixed is None and structure.about.durations is None):
         return
     alike = alike_policies(structure.about, structure._plan(problem), 1)
-    known = problem.fixed.restored({name: value[0] for name, value in alike.items()})
+    known = {name: value[0] for name, value in alike.items()}
+    known = known if problem.fixed is None else problem.fixed.restored(known)
     parts = parts_of(structure.about, known)
     steps_of(parts, problem.data).forward()  # where the data alone are impossible, it says so
     try:
         steps_of(parts, problem.data, tables["options"]).forward()
     except ValueError as error:
         raise ValueError(
-            "labels of 'options': labels that known parameters allow were expected, and with these"
-            f" {str(error).removeprefix('data: ')}"
+            "labels of 'options': labels that known parameters and durations allow were expected,"
+            f" and with these {str(error).removeprefix('data: ')}"
         ) from error
 
 
@@ -523,18 +524,18 @@ def _(
 ) -> NoiseDraws:
     from inference.structures.options.noise import option_noise
 
-    chain = structure.model.chain()
-    if chain.durations is not None:
-        raise ValueError(
-            "acdc: options without durations were expected, for noise of visits is that of"
-            " geometric ones; compare numbers of options by BIC or held-out sequences"
-        )
+    chain, goes_on = structure.model.chain(), None
+    if chain.num_ages > 1:
+        assert chain.durations is not None
+        logs, survival = chain.durations.tables(params, chain.num_ages)
+        goes_on = 1 - (logs - survival).clamp(max=0.0).exp().cpu().numpy()
     along = steps_of(parts_of(chain, params), data)
     state, action = data[:, : along.shape[1]].unbind(-1)
     before = torch.nn.functional.pad((state * chain.num_actions + action)[:, :-1], (1, 0))
     context = before * chain.num_states + state
     context[:, 0], context[:, 1:] = -1, context[:, 1:].masked_fill(action[:, :-1] < 0, -1)
-    return option_noise(along, action.cpu().numpy(), context.cpu().numpy(), generator, num_draws)
+    actions, contexts = action.cpu().numpy(), context.cpu().numpy()
+    return option_noise(along, actions, contexts, generator, num_draws, goes_on)
 
 
 def moment_start(

@@ -304,3 +304,36 @@ def test_a_table_of_unlike_columns_on_its_side_is_refused() -> None:
 )
 def test_a_table_of_which_that_is_not_sure_is_not_refused(table: pd.DataFrame) -> None:
     refuse_lying(table)
+
+
+def test_a_wide_table_of_few_rows_is_refused_as_on_its_side() -> None:
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 4)), columns=[*"abcd"])
+    with pytest.raises(ValueError, match=r"4 rows of 60 columns: the table lies on its side"):
+        fit(Mixture(2), table.T)
+    types = [f"A[C>A]{base}" for base in "ACGT"]
+    counts = pd.DataFrame(np.random.default_rng(0).poisson(9, (4, 8)), types).add_prefix("s")
+    with pytest.raises(ValueError, match=r"types of mutation, such as 'A\[C>A\]A'.*data\.T"):
+        fit(PoissonFactorization(num_components=2), counts)
+    assert fit(PoissonFactorization(num_components=2), counts.T).model.num_items == 4
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("region", "east"), ("smoker", "maybe"), ("mood", "9")]
+)
+def test_categories_that_were_not_seen_are_named_before_any_work(column: str, value: str) -> None:
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=80)
+    rows = pd.DataFrame(
+        {
+            "region": np.array([*"nsw"])[(kind + rng.integers(2, size=80))],
+            "smoker": np.where(rng.random(80) < 0.2 + 0.6 * kind, "yes", "no"),
+            "mood": pd.Categorical((1 + kind + rng.integers(2, size=80)).astype(str), ordered=True),
+        }
+    )
+    found = fit(Mixture(2), rows)
+    new = rows.head(3).astype(object)
+    new.loc[1, column] = value
+    asked = (found.predict, found.score, found.posterior_frame, found.log_likelihood_rows)
+    for ask in asked:
+        with pytest.raises(ValueError, match=f"column '{column}'.*'{value}' is unknown"):
+            ask(new)

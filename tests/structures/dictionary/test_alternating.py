@@ -16,7 +16,7 @@ from papers.sparse_coding import load_paired_dictionary
 from scipy import stats
 from support.files import case
 
-from inference import Fit, fit
+from inference import NUTS, SVI, Fit, Laplace, fit
 from inference.base.outcome import BoundWarning, ConvergenceWarning, EstimateWarning
 from inference.base.progress import NoProgress
 from inference.fitting.problem import problem_of
@@ -41,6 +41,21 @@ from ppl_models import SparseCoding
 from ppl_models.datasets import paired_dictionary, sample_sparse_codes
 
 F64 = torch.float64
+
+
+@pytest.mark.parametrize("method", [SVI(num_steps=20), NUTS(20, warmup_steps=20), Laplace()])
+def test_continuous_draws_of_codes_are_refused(method: Any) -> None:
+    _, rows, _ = case(num_rows=40, noise=0.1)
+    with pytest.raises(ValueError, match="cannot fit SparseCoding: codes with at most 2 entries"):
+        fit(SparseCoding(12, 8, 2), rows, method)
+
+
+def test_a_dictionary_alone_is_a_start() -> None:
+    truth, rows, _ = case(num_rows=200, noise=0.1)
+    found = fit(SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init={"dictionary": truth})
+    again = fit(SparseCoding(12, 8, 2), rows, AlternatingMinimization(), init=found)
+    assert again.objective == pytest.approx(found.objective, rel=1e-3)
+    assert float(found.params["noise"]) == pytest.approx(0.1, abs=0.03)
 
 
 # ---------------------------------------------------------------- reported numbers

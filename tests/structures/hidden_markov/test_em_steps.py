@@ -5,6 +5,8 @@ moves, stationary first states.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +15,25 @@ from torch import Tensor
 from zoo.rows_hidden_markov import LEFT_RIGHT, all_paths, step_densities, truth_of
 
 from inference import EM, fit
+from inference.base.structure import set_steps
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params, Program
 from inference.structures.hidden_markov import forward_backward
 from inference.structures.hidden_markov.em_steps import emission_of, initial_of
 from inference.structures.hidden_markov.forward_backward import Cut, cut_of, smoothed_blocks
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, Blocks, HiddenMarkov, MultivariateNormal, Normal, Poisson
+from ppl_models import (
+    Bernoulli,
+    Blocks,
+    FreeDurations,
+    HiddenMarkov,
+    MultivariateNormal,
+    MultivariateT,
+    NegativeBinomialDurations,
+    Normal,
+    Poisson,
+    PoissonDurations,
+)
 from ppl_models.sequences.hidden_chain import HiddenChain
 
 F64 = torch.float64
@@ -222,6 +236,43 @@ def test_single_precision_and_a_certain_first_state() -> None:
         model, data[:, 1:].float(), EM(tolerance=1e-4, parameter_tolerance=0.1), init=single
     )
     assert result.params["predictors"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("emission", "settings"),
+    [
+        (Normal(), {}),
+        (Normal(), {"durations": NegativeBinomialDurations()}),
+        (Normal(), {"durations": FreeDurations(4)}),
+        (Poisson(), {"initial": (0.5, 0.5, 0.0), "allowed": LEFT_RIGHT}),
+        (Blocks((Normal(), 1), (Bernoulli(), 1)), {"initial": "stationary"}),
+        (MultivariateNormal(), {"durations": PoissonDurations()}),
+        (MultivariateT(), {}),
+    ],
+    ids=str,
+)
+def test_data_sets_side_by_side_are_each_alone(emission: Any, settings: dict[str, Any]) -> None:
+    model = HiddenMarkov(3, emission, 2, **settings)
+    whole_rows = isinstance(emission, MultivariateNormal | MultivariateT)
+    source = replace(model, emission=MultivariateNormal()) if whole_rows else model
+    first = drawn(source, truth_of(source, 2), [30, 12, 1], 1, 0.0 if whole_rows else 0.2)
+    first[0, 3:5] = torch.nan
+    again = drawn(source, truth_of(source, 2), [30, 12, 1], 2)
+    sets = torch.stack([first, torch.where(first.isfinite(), again, first)])
+    problems = [problem_of(model, data, 0) for data in sets]
+    starts = [problem.structure.start(problem, "spectral", 2) for problem in problems]
+    together = set_steps(problems[0].structure, problems[0], sets, 2**18, 1)
+    assert together is not None
+    both = {name: torch.cat([start[name] for start in starts]) for name in starts[0]}
+    both["data set"] = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=F64)
+    found = together.e_step(both)
+    new = together.m_step(found.statistics, both)
+    for r, (problem, start) in enumerate(zip(problems, starts, strict=True)):
+        place, steps = slice(2 * r, 2 * r + 2), EM().steps(problem)
+        own = steps.e_step(start)
+        torch.testing.assert_close(found.log_likelihood[place], own.log_likelihood)
+        for name, value in steps.m_step(own.statistics, start).items():
+            torch.testing.assert_close(new[name][place], value, rtol=1e-6, atol=1e-8, msg=name)
 
 
 def test_a_chain_of_one_emission_a_step_has_second_derivatives() -> None:

@@ -28,7 +28,7 @@ from inference.structures.hidden_markov.paths import (
     path_draws,
     smoothed_states,
 )
-from inference.structures.hidden_markov.visits import smoothed_visits
+from inference.structures.hidden_markov.visits import _by_gradients, smoothed_visits
 from inference.structures.registry import structure_of
 from inference.uncertainty import standard_errors
 from ppl_models import (
@@ -123,7 +123,7 @@ def test_posteriors_are_those_of_every_segmentation(durations: Durations, num_st
     np.testing.assert_allclose(found_best.log_joint, best, atol=1e-10)
     np.testing.assert_allclose(Program(model, data).log_marginal_rows(truth), values, atol=1e-10)
     params = one(truth)
-    densities = densities_at_steps(structure.distribution, params, data)
+    densities = densities_at_steps(structure.distribution.log_densities, params, data)
     chain = semi_markov(structure.about, params, data.shape[1])
     found = smoothed_visits(chain, densities, inside_of(data).sum(1), often)
     np.testing.assert_allclose(found.log_likelihood[0], values, atol=1e-10)
@@ -134,6 +134,36 @@ def test_posteriors_are_those_of_every_segmentation(durations: Durations, num_st
         ("open", still_open),
     ):
         np.testing.assert_allclose(getattr(found, name)[0], expected, atol=1e-9, err_msg=name)
+
+
+@every
+def test_posteriors_by_chances_are_those_by_differentiation(durations: Durations) -> None:
+    model = model_with(durations, 3)
+    truth = truth_of(model, 2)
+    data = drawn(model, truth, (90, 40, 1), seed=3)
+    params = one(truth)
+    structure, often = structure_of(model), torch.tensor([1.0, 2.0, 0.5], dtype=F64)
+    densities = densities_at_steps(structure.distribution.log_densities, params, data)
+    # a row that no state explains by chances of double precision, were it not for the others
+    densities[0, 0, 50] -= torch.tensor([900.0, 2000.0, 5000.0])
+    given = semi_markov(structure.about, params, 90), densities, inside_of(data).sum(1), often
+    found, expected = smoothed_visits(*given), _by_gradients(*given)
+    for name, value in vars(expected).items():
+        torch.testing.assert_close(getattr(found, name), value, rtol=1e-8, atol=1e-9)
+
+
+def test_posteriors_whose_chances_vanish_are_found_by_logarithms() -> None:
+    model = model_with(GeometricDurations(6))
+    structure = structure_of(model)
+    params = one(truth_of(model, 1))
+    chain = semi_markov(structure.about, params, 20)
+    # seven steps speak for the first state by far, though a visit lasts for six at most
+    densities = torch.zeros(1, 1, 20, 2, dtype=F64)
+    densities[..., 5:12, 1] = -2000.0
+    found = smoothed_visits(chain, densities, torch.tensor([20]))
+    assert float(found.log_likelihood) == pytest.approx(-2000.0, abs=10.0)
+    torch.testing.assert_close(found.state.sum(-1), torch.ones(1, 1, 20, dtype=F64))
+    torch.testing.assert_close(found.state[0, 0, 5:12, 1].sum(), torch.tensor(1.0, dtype=F64))
 
 
 @every

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from inference.programs.program import Program
+from inference.structures.layers import em_steps
 from inference.structures.layers.em_steps import LayeredSteps
 from ppl_models import (
     Bernoulli,
+    Blocks,
     DeepDiscreteEncoder,
     HigherOrder,
     LatentAttributeModel,
     Normal,
+    Poisson,
     TruncatedLasso,
 )
 
@@ -29,6 +32,10 @@ MODELS = {
     "two layers": DeepDiscreteEncoder(6, (3, 2), Normal()),
     "three layers, penalised": DeepDiscreteEncoder(8, (4, 2, 1), penalty=TruncatedLasso(2.0, 0.3)),
     "flat prior": DeepDiscreteEncoder(6, (3, 2), bound=4.0),
+    "by halves": DeepDiscreteEncoder(9, (7, 2), penalty=TruncatedLasso(2.0, 0.3)),
+    "by halves, mixed": DeepDiscreteEncoder(
+        9, (6,), Blocks((Poisson(), 4), (Normal(), 3), (Bernoulli(), 2))
+    ),
 }
 
 
@@ -58,6 +65,39 @@ def test_a_layer_gives_the_statistics_that_its_program_gives(name: str) -> None:
         ),
     ):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["by halves", "by halves, mixed"])
+@pytest.mark.parametrize(("size", "is_halved"), [(1.0, True), (300.0, False)])
+def test_sums_by_halves_are_those_over_all_configurations(
+    name: str, size: float, is_halved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, params = steps_of(MODELS[name])
+    steps = steps.on(steps.data, torch.linspace(0.5, 2.0, len(steps.data), dtype=torch.float64))
+    layer = steps.layers[0]
+    layer.memory["described"] = True
+    generator = torch.Generator().manual_seed(2)
+    params[layer.loadings] = size * torch.randn(
+        params[layer.loadings].shape, generator=generator, dtype=torch.float64
+    )
+    params[layer.intercepts] = torch.zeros_like(params[layer.intercepts])
+    if layer.dispersion:
+        params[layer.dispersion] = torch.full_like(params[layer.dispersion], 0.5)
+    known, halved = [], em_steps._halved_sums
+
+    def noted(*given: Any) -> Any:
+        known.append(halved(*given))
+        return known[-1]
+
+    monkeypatch.setattr(em_steps, "_halved_sums", noted)
+    own = steps.e_step(params)
+    monkeypatch.setattr(em_steps, "HALVED", 99)
+    every = steps.e_step(params)
+    assert [found is not None for found in known] == [is_halved]
+    torch.testing.assert_close(own.log_likelihood, every.log_likelihood)
+    bottom, other = (e.statistics.layers[layer.loadings] for e in (own, every))
+    torch.testing.assert_close(bottom.cross, other.cross)
+    torch.testing.assert_close(bottom.counts, other.counts)
 
 
 class Shifted(LatentAttributeModel):

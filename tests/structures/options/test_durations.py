@@ -10,10 +10,12 @@ import torch
 from zoo.rows_options import options_truth, paths_of_visits, visiting
 
 from inference import EM, fit
-from inference.acdc import acdc
+from inference.base.structure import component_noise
 from inference.fitting.problem import problem_of
 from inference.identifiability.of_fit import identifiability_of
 from inference.inspection.options import sample_options, smooth_options, viterbi_options
+from inference.selection import select_components
+from inference.selection.order_selection.detectability import MISFIT
 from inference.structures.options.forward_backward import parts_of, steps_of, viterbi
 from inference.structures.options.structure import OptionsStructure
 from ppl_models import (
@@ -83,12 +85,8 @@ def test_geometric_durations_are_a_plain_chain_whose_options_stay_alike() -> Non
     assert float(same) == pytest.approx(found.log_likelihood, abs=1e-9)
 
 
-def test_durations_are_recovered() -> None:
-    """Visits of three to five steps are nothing that ends at a constant rate.
-
-    Over six seeds the largest difference of a chance was .027 to .062, and BIC lower by 992 to
-    1,094 than that of plain options.
-    """
+def lasting(num_sequences: int, seed: int) -> tuple[OptionsHMM, dict[str, Any], torch.Tensor]:
+    """Model, truth and sequences of options that last for three to five steps, or one or two."""
     truth = options_truth(2, 3, 2, seed=11, sharp=0.3)
     del truth["high"]
     truth["low"] = torch.tensor(
@@ -98,13 +96,51 @@ def test_durations_are_recovered() -> None:
     chances = torch.tensor([[0.0, 0.0, 0.3, 0.4, 0.3], [0.5, 0.5, 0.0, 0.0, 0.0]]).double()
     truth["duration_chances"] = chances
     model = OptionsHMM(2, 3, 2, durations=FreeDurations(5), num_steps=60)
-    like = torch.zeros(200, 60, 2, dtype=torch.int64)
-    data = OptionsStructure(model).simulate_like(truth, like, seed=3)["trajectories"]
+    like = torch.zeros(num_sequences, 60, 2, dtype=torch.int64)
+    data = OptionsStructure(model).simulate_like(truth, like, seed)["trajectories"]
+    return model, truth, data
+
+
+def test_durations_are_recovered() -> None:
+    """Visits of three to five steps are nothing that ends at a constant rate.
+
+    Over six seeds the largest difference of a chance was .027 to .062, and BIC lower by 992 to
+    1,094 than that of plain options.
+    """
+    model, truth, data = lasting(200, 3)
+    chances = truth["duration_chances"]
     found = fit(model, data, EM())
     order = found.params["low"][0, :, 0].argsort(descending=True)
     np.testing.assert_allclose(found.params["duration_chances"][order], chances, atol=0.12)
     plain = fit(OptionsHMM(2, 3, 2), data)
     assert found.bic < plain.bic - 500
+
+
+@pytest.mark.parametrize("durations", [FreeDurations(5), GeometricDurations()])
+def test_the_noise_of_the_true_durations_is_normal(durations: Durations) -> None:
+    model, truth, data = lasting(100, 1)
+    if durations == GeometricDurations():
+        model = OptionsHMM(2, 3, 2, durations=durations, num_steps=60)
+        del truth["duration_chances"]
+        truth["mean_durations"] = torch.tensor([4.0, 2.0]).double()
+        data = OptionsStructure(model).simulate_like(truth, data, 1)["trajectories"]
+    data[::3, 40:] = -1  # shorter sequences
+    generator = torch.Generator().manual_seed(0)
+    noise = component_noise(OptionsStructure(model), truth, data, generator, 1)
+    for option in range(2):
+        for column in noise.scores[0, :, option].T:
+            seen = column[np.isfinite(column)]
+            assert len(seen) > 400
+            # sequences that go on together make means a little wider than independent ones
+            assert abs(seen.mean()) < 5 / np.sqrt(len(seen))
+            assert abs(seen.var() - 1) < 7 / np.sqrt(len(seen))
+
+
+def test_how_many_options_that_last_is_answered() -> None:
+    model, _, data = lasting(15, 2)
+    answer = select_components(model, data[:, :40], (1, 2), num_restarts=2)
+    assert answer.num_components == 2
+    assert answer.misfit < MISFIT
 
 
 def test_what_durations_of_options_cannot_be_is_refused() -> None:
@@ -119,8 +155,6 @@ def test_what_durations_of_options_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="max_duration = 7 steps are more than the longest"):
         fit(model, rows())
     found = fit(OptionsHMM(2, 2, 2, durations=FreeDurations(3)), rows(), EM(max_iterations=5))
-    with pytest.raises(ValueError, match="options without durations were expected"):
-        acdc({2: found}, rows())
     assert not identifiability_of(found, rows()).identified
 
 

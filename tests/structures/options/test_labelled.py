@@ -158,9 +158,14 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (np.zeros((3, 4)), {}, "-1 was expected after the end of sequence 1, got a label at step 3"),
     (np.zeros((2, 4)), {}, "one label for each of 4 steps of 3 sequences"),
     (
+        [[0, 0, 0, -1], [-1], [-1]],
+        {"durations": NegativeBinomialDurations(2)},
+        "known parameters and durations allow were .* sequence 0 .* from step 2 on",
+    ),
+    (
         [[0, 1, -1, -1], [-1], [-1]],
         {"fixed": {"high": [[[1.0, 0.0], [0.0, 1.0]]] * 2}},
-        "known parameters allow were expected, and with these sequence 0 .* from step 1 on",
+        "known parameters and durations allow were .* sequence 0 .* from step 1 on",
     ),
 ]
 
@@ -169,8 +174,10 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
 def test_wrong_labels_of_options_are_named(
     labels: Any, settings: dict[str, Any], words: str
 ) -> None:
+    settings = dict(settings)
+    durations = settings.pop("durations", None)
     with pytest.raises(ValueError, match=words):
-        fit(OptionsHMM(2, 2, 2), rows(), labels=labels, **settings)
+        fit(OptionsHMM(2, 2, 2, durations=durations), rows(), labels=labels, **settings)
 
 
 def test_classifiers_say_where_their_labels_go() -> None:
