@@ -126,14 +126,15 @@ class Factorize:
     """Point estimates of signatures and activities by monotone updates, restarts as one batch.
 
     Rows may come in blocks (:class:`~inference.base.streaming.row_blocks.RowBlocks`): every pass
-    solves them block by block and adds up what the signatures want to know of them, K x J numbers a
-    restart. The activities stay in the memory of the process that has the rows, about ten numbers a
-    row and component beside one a restart, for an update starts from those of the one before.
+    moves them block by block and adds up slopes and Hessians of the signatures, J K (K + 3) / 2
+    numbers a restart (K J of updates without Hessians), by the same code as rows in memory. The
+    activities stay in the memory of the process that has the rows, about ten numbers a row and
+    component beside one a restart, for an update starts from those of the one before.
 
-    Counts in memory with flat priors, of at most 64 components: rows and columns move by Newton
-    steps (:mod:`inference.structures.factorization.newton`), of a dense table extrapolated and
-    after fifteen multiplicative updates; a sparse table, or a large one that is mostly zero, is
-    read by its non-zero cells. Other counts: multiplicative updates (EM), extrapolated by SQUAREM
+    Counts with flat priors, of at most 64 components: rows and columns move by Newton steps
+    (:mod:`inference.structures.factorization.newton`), of a dense table extrapolated and after
+    fifteen multiplicative updates; a sparse table, or a large one that is mostly zero, is read by
+    its non-zero cells. Other counts: multiplicative updates (EM), extrapolated by SQUAREM
     (Varadhan and Roland 2008, doi:10.1111/j.1467-9469.2007.00585.x). A dispersion moves by a Newton
     step an iteration. Normal entries: alternating non-negative updates, extrapolated (Ang and
     Gillis 2019, doi:10.1162/neco_a_01157), or the exact truncated singular value decomposition
@@ -142,7 +143,7 @@ class Factorize:
 
     Args:
         max_sweeps: updates a restart at most.
-        tolerance: relative gain of the objective.
+        tolerance: relative gain of the objective, for counts of the whole log-likelihood.
         race: after 10, 20 and 40 iterations (2, 4 and 8 of Newton steps, 1, 2 and 4 of a sparse
             table; 3, 5 and 10 of Normal entries) only the better half of the restarts still
             running goes on; the others keep what they have reached and count as not converged.
@@ -286,14 +287,13 @@ class Factorize:
         takes_newton = isinstance(updates, Counts) and updates.takes_newton(phi.shape[1])
         rungs: tuple[int, ...] = RACE_IN_CELLS if takes_newton else RACE
         width = updates.x.shape[-1]
-        begins, constant = math.inf, 0.0  # iterations before the extrapolation
+        begins = math.inf  # iterations before the extrapolation
         if isinstance(updates, LeastSquares):
             rungs, width = RACE_OF_SQUARES, phi.shape[1]  # its sweeps make tables of N x K
             begins = 0
         elif takes_newton and not isinstance(updates, SparseCounts):
-            rungs, constant = RACE_OF_NEWTON, float(updates.log_factorials().sum())
-            begins = 1
-        rungs = rungs if self.race else ()
+            rungs, begins = RACE_OF_NEWTON, 1
+        rungs, constant = rungs if self.race else (), updates.constant()
         size = max(1, BLOCK_ELEMENTS // (num_rows * width))
         while (
             len(course.active)
@@ -303,8 +303,8 @@ class Factorize:
             if len(course.history) >= begins:
                 course.ahead = course.ahead or updates.begin(z, phi)
             values = [self._climb(updates, course, block) for block in course.active.split(size)]
-            value = torch.cat(values) - constant
-            gap = course.advance(value.double().cpu(), self.tolerance, rungs)
+            value = torch.cat(values).double().cpu() + constant
+            gap = course.advance(value, self.tolerance, rungs)
             best = float(course.last.max())
             progress.update(course.num_sweeps, best, len(course.active), gap, "Factorize")
             if store is not None and (len(course.history) % store.every == 0 or progress.stopped):

@@ -86,8 +86,11 @@ class SparseCounts(Counts):
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         if z.dim() == 2:
             return self.log_likelihood_rows(z.unsqueeze(0), phi.unsqueeze(0))[0]
-        flat = SparseCounts(self.x, None)
-        return flat.values(z, phi) - self.x.row_sums(torch.lgamma(self.x.values + 1))
+        return super().log_likelihood_rows(z, phi)
+
+    def log_factorials(self) -> Tensor:
+        found: Tensor = self.x.row_sums(torch.lgamma(self.x.values + 1))
+        return found
 
     def _ratio(self, z: Tensor, phi: Tensor) -> Tensor:
         """Ratio x / mu of the cells, (C,)."""

@@ -67,6 +67,10 @@ class Alternating:
         """The objective of each row in memory up to a constant, (R, N)."""
         raise NotImplementedError
 
+    def constant(self) -> float:
+        """The log-likelihood of all rows less their values."""
+        return 0.0
+
     def log_prior(self, phi: Tensor) -> Tensor:
         """Log-prior of the signatures up to a constant, (R,)."""
         return phi.new_zeros(len(phi))
@@ -80,12 +84,19 @@ class Alternating:
 
         ``like`` as :meth:`CheckedRows.summed_at` has it.
         """
-        if self.rows is not None:
-            return self.rows.summed_at(lambda place, data: of_part(place, self.on(data)), like)
-        total = RunningSum[Sums]()
-        for place, part in self.parts:
-            total.add(of_part(place, part))
-        return total.total()
+        if self.rows is None:
+            total = RunningSum[Sums]()
+            for place, part in self.parts:
+                total.add(of_part(place, part))
+            return total.total()
+
+        def of_block(place: slice, data: Tensor) -> Sums:
+            block = range(place.start, place.stop)
+            return self.on(data).summed(
+                lambda own, part: of_part(slice(block[own].start, block[own].stop), part)
+            )
+
+        return self.rows.summed_at(of_block, like)
 
     def total(self, value: Tensor) -> Tensor:
         """Add up the sums of all processes."""
@@ -252,13 +263,15 @@ class Counts(Alternating):
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
-        cells = self.cells((z @ phi).clamp_(min=FLOOR))
-        return (cells - self.log_factorials()).sum(-1)
+        return replace(self, shape=1.0, rate=0.0).values(z, phi) - self.log_factorials()
 
     def log_factorials(self) -> Tensor:
-        """Logarithms of the factorials of the counts, (N, J); 0 where missing."""
+        """Sums of the logarithms of the factorials of a row's counts, (N,)."""
         logs = torch.lgamma(self.x + 1)
-        return logs if self.mask is None else logs * self.mask
+        return (logs if self.mask is None else logs * self.mask).sum(-1)
+
+    def constant(self) -> float:
+        return -float(self.summed(lambda _, part: {"logs": part.log_factorials().sum()})["logs"])
 
     def cells(self, mu: Tensor) -> Tensor:
         """Log-density of each cell of these means up to a constant, (R, N, J); 0 where missing."""
@@ -266,7 +279,7 @@ class Counts(Alternating):
         return terms if self.mask is None else terms * self.mask
 
     def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivative of the cells by their means, and minus the second, at least about."""
+        """Derivative of the cells by their means, and minus the second."""
         ratio = self.x / mu
         slope, bend = ratio - 1, ratio.div_(mu)
         return (slope, bend) if self.mask is None else (slope * self.mask, bend * self.mask)
@@ -274,33 +287,38 @@ class Counts(Alternating):
     def takes_newton(self, num_components: int) -> bool:
         """Tell whether Newton steps pay: under flat priors, with Hessians that are not large."""
         is_flat = self.concentration == 1 and self.shape == 1 and self.rate == 0
-        is_free = self.rows is None and self.fixed is None
-        return is_flat and is_free and num_components <= MOST_COMPONENTS
+        return is_flat and self.fixed is None and num_components <= MOST_COMPONENTS
 
     def improved(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A Newton step of the activities, then of the signatures, which lose nothing."""
-        corner, rows = Corner(phi.shape[-2]), z.mT.contiguous()  # (R, K, N)
-        sums = RunningSum[Sums]()
-        for place, part in self.parts:
-            rows[..., place], cells = part._better_rows(rows[..., place], phi, corner)
-            own = rows[..., place]
+        corner, start = Corner(phi.shape[-2]), z.mT.contiguous()  # (R, K, N)
+        rows = torch.empty_like(start)
+
+        def of_rows(place: slice, part: Self) -> Sums:
+            own, cells = part._better_rows(start[..., place], phi, corner)
             slope, bend = part.slopes(_means(own, phi))
-            sums.add({"slope": own @ slope, "bend": corner.of(own) @ bend, "cells": cells.sum(-2)})
-        total = sums.total()
-        far = newton(phi, total["slope"], corner.whole(total["bend"]))
+            rows[..., place] = own
+            return {
+                "slope": own @ slope,
+                "bend": corner.of(own) @ bend,
+                "cells": cells.sum(-2),
+                "fixed": part.fixed_part.sum(-1),
+            }
 
         def of_columns(signatures: Tensor) -> Tensor:
-            found = torch.zeros_like(total["cells"])
-            for place, part in self.parts:
-                found += part.cells(_means(rows[..., place], signatures)).sum(-2)
-            return found.unsqueeze(-1)
+            def of_part(place: slice, part: Self) -> Sums:
+                return {"cells": part.cells(_means(rows[..., place], signatures)).sum(-2)}
 
-        phi, after = bettered(phi, far, total["cells"].unsqueeze(-1), of_columns)
+            return self.summed(of_part)["cells"].unsqueeze(-1)
+
+        found = self.summed(of_rows)
+        far = self.of_first(newton(phi, found["slope"], corner.whole(found["bend"])))
+        phi, after = bettered(phi, far, found["cells"].unsqueeze(-1), of_columns)
         mass = phi.sum(-1, keepdim=True)
         alive = mass > 0  # a component that no row uses stays as it is
         rows = rows * torch.where(alive, mass, 1.0)
         phi = torch.where(alive, phi / mass.clamp(min=1e-300), phi)
-        return rows.mT, phi, after.sum((-2, -1))
+        return rows.mT, phi, after.sum((-2, -1)) + found["fixed"]
 
     def _better_rows(self, rows: Tensor, phi: Tensor, corner: Corner) -> tuple[Tensor, Tensor]:
         """Activities (R, K, n) after a Newton step given the signatures, and their cells."""
@@ -310,10 +328,15 @@ class Counts(Alternating):
         return bettered(rows, far, self.cells(mu), lambda own: self.cells(_means(own, phi)))
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        total = self.cells((z @ phi).clamp_(min=FLOOR)).sum(-1)
+        total = self.cells((z @ phi).clamp_(min=FLOOR)).sum(-1) + self.fixed_part
         if self.shape > 1 or self.rate > 0:
             total = total + ((self.shape - 1) * z.clamp(min=1e-300).log() - self.rate * z).sum(-1)
         return total
+
+    @cached_property
+    def fixed_part(self) -> Tensor:
+        """Part of a row's value that does not depend on its means, () or (R, N)."""
+        return self.x.new_zeros(())
 
     def log_prior(self, phi: Tensor) -> Tensor:
         """Log-density of the Dirichlet prior up to a constant, (R,)."""
@@ -334,6 +357,7 @@ class Counts(Alternating):
 
 
 DISPERSION = (1e-6, 1e3)
+LEAST_BEND = 0.1  # of a cell's curvature, as a share of the expected one
 LARGE = 1e4
 AT_ONCE = 2**13  # of functions with many steps in between
 # of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding
@@ -388,45 +412,28 @@ class DispersedCounts(Counts):
             alive, new / total.clamp(min=1e-300), phi
         )
 
-    def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
-        terms = self._seen(self._terms((z @ phi).clamp_(min=FLOOR), self.size))
-        return (terms - self.log_factorials()).sum(-1)
-
     def cells(self, mu: Tensor) -> Tensor:
-        return self._seen(self._of_mean(mu, self.size))
+        odds = torch.log1p(mu / self.size)  # log((size + mu) / size)
+        return self._seen(self.x * mu.log() - (self.x + self.size) * odds)
 
     def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivative of the cells by their means, and its variance."""
+        """Derivative of the cells by their means, and minus the second.
+
+        The second is at least a share of the variance of the first, for few counts bend upwards.
+        """
         both = mu + self.size
-        slope = self.x / mu - (self.x + self.size) / both
-        return self._seen(slope), self._seen(self.size / (mu * both))
-
-    def improved(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        z, phi, value = super().improved(z, phi)
-        return z, phi, value + self._own_fixed.sum(-1)
-
-    def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        return super().values(z, phi) + self._own_fixed
+        ratio, total = self.x / mu, (self.x + self.size) / both
+        bend = torch.maximum(ratio / mu - total / both, LEAST_BEND * self.size / (mu * both))
+        return self._seen(ratio - total), self._seen(bend)
 
     def _seen(self, terms: Tensor) -> Tensor:
         return terms if self.mask is None else terms * self.mask
 
-    def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
-        return self._of_mean(mu, size) + self._fixed(size)
-
-    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
-        """Part of an entry's term that depends on its mean."""
-        odds = torch.log1p(mu / size)  # log((size + mu) / size)
-        return self.x * mu.log() - (self.x + size) * odds
-
-    def _fixed(self, size: Tensor) -> Tensor:
-        """Part of an entry's term that does not depend on its mean."""
-        return torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
-
     @cached_property
-    def _own_fixed(self) -> Tensor:
-        """The same of each row at the own dispersion, (R, N)."""
-        return self._seen(self._fixed(self.size)).sum(-1)
+    def fixed_part(self) -> Tensor:
+        size = self.size
+        fixed = torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
+        return self._seen(fixed).sum(-1)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of an entry's term by log size, (R, N, J)."""
@@ -454,12 +461,8 @@ class DispersedCounts(Counts):
 
         def totals(*sizes: Tensor) -> Tensor:
             def of_part(place: slice, part: Self) -> Sums:
-                mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-                return {
-                    "values": torch.stack(
-                        [part._seen(part._terms(mu, one)).sum((-2, -1)) for one in sizes]
-                    )
-                }
+                found = [replace(part, size=one).values(z[:, place], phi) for one in sizes]
+                return {"values": torch.stack(found).sum(-1)}
 
             return self.summed(of_part)["values"]
 
@@ -520,26 +523,26 @@ class LinearlyDispersedCounts(DispersedCounts):
         }
 
     def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivative of the cells by their means, and about its variance."""
-        theta = self.size.reciprocal()
-        weight = _piecewise(_psi_rise, self.x, mu * self.size).sub_(theta.log1p())
-        return self._seen(weight.mul_(self.size)), self._seen(1 / ((1 + theta) * mu))
+        """Derivative of the cells by their means, and minus the second."""
+        m = mu * self.size
+        slope = _piecewise(_psi_rise, self.x, m).sub_(self.size.reciprocal().log1p())
+        bend = _piecewise(_trigamma_fall, self.x, m)
+        return self._seen(slope.mul_(self.size)), self._seen(bend.mul_(self.size.square()))
 
     @property
-    def _own_fixed(self) -> Tensor:
+    def fixed_part(self) -> Tensor:
         return self.x.new_zeros(())
 
-    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
-        return self._terms(mu, size)
-
-    def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
-        m, rate = mu * size, size.reciprocal().log1p()  # x log theta + x log m = x log mu
-        return _piecewise(_log_rising, self.x, m) + self.x * (mu.log() - rate) - m * rate
+    def cells(self, mu: Tensor) -> Tensor:
+        # x log theta + x log m = x log mu
+        m, rate = mu * self.size, self.size.reciprocal().log1p()
+        rising = _piecewise(_log_rising, self.x, m)
+        return self._seen(rising + self.x * (mu.log() - rate) - m * rate)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         m, theta = mu * size, size.reciprocal()
         psi = _piecewise(_psi_rise, self.x, m)
-        bend = torch.special.polygamma(1, self.x + m) - torch.special.polygamma(1, m)
+        bend = -_piecewise(_trigamma_fall, self.x, m)
         gap, rate = (self.x - mu) / (1 + theta), theta.log1p()
         first = m * (psi - rate) - gap
         return first, m * (psi - rate) + m.square() * bend + mu / (1 + theta) - theta * gap / (
@@ -559,6 +562,11 @@ def _piecewise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, m: Tenso
 def _psi_rise(x: Tensor, m: Tensor) -> Tensor:
     r""":math:`\psi(x + m) - \psi(m)`."""
     return (x + m).digamma_().sub_(m.digamma())
+
+
+def _trigamma_fall(x: Tensor, m: Tensor) -> Tensor:
+    r""":math:`\psi'(m) - \psi'(x + m)`."""
+    return torch.special.polygamma(1, m) - torch.special.polygamma(1, x + m)
 
 
 def _log_rising(x: Tensor, m: Tensor) -> Tensor:
