@@ -150,6 +150,7 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
             many to sum over, or data that does not fit.
     """
     owner = "profile_posterior"
+    fit.refuse_weights(owner)
     parts: list[np.ndarray] = []
     site, places, num_attributes = "", np.zeros(0, dtype=np.int64), 0
     for program in chunks(fit, data):

@@ -180,8 +180,9 @@ def fit(
             :class:`~inference.engines.em.EM` of mixtures, hidden Markov models (one weight a
             sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse.
             Of :class:`~inference.RowBlocks`, one number for each row of the
-            source, or the name of a column of it, which is then none of the items. Standard errors,
-            and pages about the rows, are not worked out for weighted rows.
+            source, or the name of a column of it, which is then none of the items. Standard errors
+            take weights for counts of repeated rows, not for those of a survey's design; questions
+            that count each row once, as pages about the rows do, refuse such fits.
 
         covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the
             first, or "drop" them: they are left out of the fit, which says how many and which. What
