@@ -264,6 +264,10 @@ def fit(
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     error = check_error(label_error)
+    if labels is None and label_error != 0:
+        raise ValueError(
+            f"label_error: labels were expected beside it, got {label_error!r} and labels=None"
+        )
     with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
