@@ -83,6 +83,7 @@ from inference.fitting.weights import Missing, check_weighing, complete_covariat
 from inference.programs.arguments import call_of
 from inference.programs.global_state import isolated, listening, quiet
 from inference.programs.program import Params, Program
+from inference.programs.sites import outside
 from inference.structures.registry import structure_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed
@@ -263,6 +264,10 @@ def fit(
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     error = check_error(label_error)
+    if labels is None and label_error != 0:
+        raise ValueError(
+            f"label_error: labels were expected beside it, got {label_error!r} and labels=None"
+        )
     with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
@@ -758,8 +763,8 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
             )
         if not site.support.check(params[site.name]).all():
             raise ValueError(
-                f"init: {site.name!r} has values outside its support"
-                f" {_outside(site.support, params[site.name])}"
+                f"init: {site.name!r} has values outside its support:"
+                f" {outside(site.support, params[site.name])}"
             )
     check_start(problem.structure, params)
     like = program.draw_prior(
@@ -773,14 +778,6 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
     )
-
-
-def _outside(support: Any, value: torch.Tensor) -> str:
-    """First value outside of a support, with the support, in words."""
-    base = getattr(support, "base_constraint", support)
-    wrong = value[~base.check(value)]
-    shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
-    return f"{base}" + (f", such as {shown}" if shown else "")
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:
