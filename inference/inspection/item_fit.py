@@ -218,8 +218,7 @@ class ItemFit:
         )
         return (
             f"{len(self.misfitting)} of {len(self.items)} items misfit:"
-            f" {shown}. Look at their rows of the Q-matrix, at the rule of the item, and at its"
-            " wording."
+            f" {shown}. Look at the row of the Q-matrix, the rule and the wording of each."
         )
 
 
