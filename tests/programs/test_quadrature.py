@@ -17,6 +17,8 @@ from scipy.special import expit, gammaln, logsumexp
 from torch import Tensor
 
 from inference import EM, NUTS, EstimateWarning, Fit, fit
+from inference.engines.integration import with_nodes
+from inference.fitting.problem import problem_of
 from inference.programs.expectation import Expectation
 from inference.programs.program import Program
 from inference.programs.quadrature import Quadrature, integrated
@@ -405,3 +407,21 @@ def test_an_m_step_ends_at_the_maximum() -> None:
     before, after = (float(slope.abs().max()) for slope in slopes)
     assert before > 1.0
     assert after < 1e-4
+
+
+def test_shapes_in_the_way_of_nodes_are_said_before_all_latents_are_drawn() -> None:
+    """Latents of persons indexed from the left, where the nodes stand: a plain fit draws them."""
+
+    def from_the_left(data: Tensor) -> None:
+        sigma = pyro.sample("sigma", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+        with pyro.plate("persons", len(data)):
+            ability = pyro.sample("ability", dist.Normal(0.0, sigma))
+            logits = ability[:, None].expand(len(data), data.shape[1])
+            pyro.sample("y", dist.Bernoulli(logits=logits).to_event(1), obs=data)
+
+    data, _ = answers(30, 4, 0)
+    problem = problem_of(from_the_left, data, 0)
+    with pytest.warns(EstimateWarning, match="NUTS.. draws .*ability.* broadcast from the right"):
+        assert with_nodes(problem, must=False) is problem
+    with pytest.raises(ValueError, match="broadcast from the right"):
+        with_nodes(problem, must=True)
