@@ -266,7 +266,7 @@ def climb(
     reach: Tensor,
     most: int,
     refresh: int = REFRESH,
-    share: float = SHARE,
+    share: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Newton ascent from a start, (R, P), until a further step would gain next to nothing.
 
@@ -277,13 +277,13 @@ def climb(
         reach: how far each coordinate may move in one step, (P,).
         most: evaluations after that of the start.
         refresh: evaluations of which one takes second derivatives.
-        share: of the gain so far, below which a step is not worth taking.
+        share: of the gain so far, below which a step is not worth taking; ``SHARE`` if None.
 
     Returns:
         The end (R, P), whose value is not below that of the start, and which restarts have arrived,
         bool (R,).
     """
-    at = start
+    at, share = start, SHARE if share is None else share
     value, slope, curvature = second(at)
     began, inverse = value, _inverse(curvature)
     step, promise, lost = _step(inverse, slope, reach)
