@@ -8,8 +8,10 @@ the bootstrap test at the price of one replicate a table), recovery (estimates o
 and sizes over seeds, and how often intervals hold the truth), number (of states by
 ``select_components``, plain chains alone and with negative binomial durations as a second
 distribution; the truth is two), published (the same of three states whose visits are Poisson, as in
-the vignette of the R package LaMa), cost. Run: ``python benchmarks/durations.py [--parts level
-power null recovery number published cost] [--replicates 200]``. Level, power and recovery print a
+the vignette of the R package LaMa), options (their number where visits take 15 to 25 steps, the
+semi-Markov design of ``acdc_hmm.py``, by each duration distribution), cost. Run: ``python
+benchmarks/durations.py [--parts level power null recovery number published options cost]
+[--replicates 200]``. Level, power and recovery print a
 line a table, and then their summary; ``--summarise FILE`` makes it from such lines of several runs.
 
 Source of null: R. Giacomini, D. N. Politis and H. White (2013), doi:10.1017/S0266466612000655.
@@ -33,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, seeds
+from acdc_hmm import semi_markov
 from scipy.stats import chi2
 
 from inference import fit
@@ -48,13 +51,15 @@ from ppl_models import (
     HiddenMarkov,
     NegativeBinomialDurations,
     Normal,
+    OptionsHMM,
     PoissonDurations,
 )
 from ppl_models.parts.durations import Durations
 
 MEANS = (12.0, 6.0)  # steps of visits
 APART = 2.5  # standard deviations between the states
-PARTS = ("level", "power", "null", "recovery", "number", "published", "cost")
+PARTS = ("level", "power", "null", "recovery", "number", "published", "options", "cost")
+LONGEST = 40  # steps of a visit of an option
 LAMA: dict[str, list[Any]] = {
     "rates": [7, 4, 4],  # of the steps after the first of a stay
     "moves": [[0.0, 0.7, 0.3], [0.5, 0.0, 0.5], [0.7, 0.3, 0.0]],
@@ -253,6 +258,23 @@ def published(args: argparse.Namespace) -> Lines:
         }
 
 
+def options(args: argparse.Namespace) -> Lines:
+    kinds = (None, NegativeBinomialDurations(LONGEST), FreeDurations(LONGEST))
+    for seed in seeds(args):
+        data = semi_markov(seed)
+        for durations in kinds:
+            began, model = time.process_time(), OptionsHMM(2, 3, 1, durations=durations)
+            answer = select_components(model, data, (1, 2, 3), num_restarts=2, seed=seed)
+            yield {
+                "part": "options",
+                "durations": repr(durations),
+                "seed": seed,
+                "answer": f"{answer.num_components} {answer.status}",
+                "reasons": list(answer.reasons),
+                "processor_seconds": round(time.process_time() - began, 1),
+            }
+
+
 def cost(args: argparse.Namespace) -> Lines:
     """E-steps of one restart, the plain chain's and others in turn."""
     for steps in (500, 1000, 2000):
@@ -299,8 +321,8 @@ def measure(args: argparse.Namespace) -> Lines:
     }
     for part in args.parts:
         if part not in by_table:
-            others = {"null": null, "number": number, "published": published, "cost": cost}
-            yield from others[part](args)
+            others = (null, number, published, options, cost)
+            yield from {own.__name__: own for own in others}[part](args)
             continue
         lines = []
         for line in by_table[part](args):
