@@ -116,8 +116,8 @@ def durations_test(
         seed: of these data sets; progress: show a bar of them on standard error.
 
     Raises:
-        ValueError: for a fit of another model, of one state, with weights, or with Poisson or free
-            durations; a number of data sets that is negative or no whole number.
+        ValueError: for a fit of another model, one state, with weights, labels, known parameters,
+            or Poisson or free durations; a number of data sets that is negative or no whole number.
     """
     owner = "durations_test"
     if num_sets != 0:
@@ -129,6 +129,7 @@ def durations_test(
             f"{owner}: a fit of a hidden Markov model was expected, got one of {result.model_name}"
         )
     result.refuse_weights(owner)
+    result.refuse_labels(owner)
     if about.num_states == 1:
         raise ValueError(f"{owner}: a fit of at least two states was expected, got one of one")
     given = about.durations
