@@ -11,8 +11,10 @@ largest distance of our estimates from NumPyro's means in its standard deviation
 the median ratio of our errors to these. An optimum of EM is a mode, and lies off the mean where the
 posterior is skew. Classes have no names, so that a chain may exchange them where data say little:
 the draws of NumPyro are given the names of our estimate (the nearest permutation of classes), and
-``switched`` is the share of NumPyro's draws that had others. NumPyro is not a dependency of this
-library: install it beside; without it our lines come alone.
+``switched`` is the share of NumPyro's draws that had others. ``k_hat`` of Laplace's importance
+ratios says whether a normal describes the posterior: above 0.7 it does not, as where classes are
+hardly apart or a spread may be zero. ``annotation.jsonl`` beside it holds one run. NumPyro is not a
+dependency of this library: install it beside; without it our lines come alone.
 
 Run: ``python benchmarks/annotation.py [--num-items 200] [--only dawid_skene,mace]``.
 """
@@ -43,6 +45,7 @@ from programs.tutorials import spammers
 from torch import Tensor
 
 from inference import EM, NUTS, Laplace, fit
+from inference.base.diagnostics import pareto_k
 from inference.uncertainty import standard_errors
 
 NUM_CLASSES = 3
@@ -52,9 +55,9 @@ ENGINES: dict[str, tuple[Callable[..., Any], Any]] = {
     "agreement": (agreement, EM()),
     "dawid_skene": (dawid_skene, EM()),
     "mace": (spammers, Laplace()),
-    "hierarchy": (hierarchy, NUTS(num_chains=2, warmup_steps=500, num_samples=500)),
+    "hierarchy": (hierarchy, NUTS(num_chains=2, warmup_steps=200, num_samples=200)),
     "item_difficulty": (item_difficulty, Laplace()),
-    "random_effects": (random_effects, NUTS(num_chains=2, warmup_steps=500, num_samples=500)),
+    "random_effects": (random_effects, NUTS(num_chains=2, warmup_steps=200, num_samples=200)),
 }
 
 
@@ -81,8 +84,8 @@ def labels(name: str, num_items: int, num_annotators: int) -> Tensor:
     return dist.Categorical(logits=logits.movedim(1, 0)[classes] - shift[:, None]).sample()
 
 
-def ours(name: str, y: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-    """Estimates and their errors by site, and processor seconds."""
+def ours(name: str, y: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
+    """Estimates and their errors by site; processor seconds, and k-hat of Laplace."""
     program, method = ENGINES[name]
     positions = torch.arange(y.shape[1])
     data = y if name in ("agreement", "item_difficulty") else (positions, y)
@@ -92,14 +95,18 @@ def ours(name: str, y: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], fl
         if isinstance(method, EM):  # named by no one: the best of many starts
             found = fit(program, data)
             errors = standard_errors(found, data, hold_bounds=True).standard_errors
-            return found.params, errors, time.process_time() - began
+            return found.params, errors, {"seconds": round(time.process_time() - began, 2)}
         found = fit(program, data, method)
+    line = {"seconds": round(time.process_time() - began, 2)}
     assert found.draws is not None
+    assert found.sample_stats is not None
+    if isinstance(method, Laplace):
+        line["k_hat"] = round(pareto_k(found.sample_stats["log_importance"][0]), 2)
     draws = {site: value.flatten(0, 1) for site, value in found.draws.items()}
     return (
         {site: value.mean(0) for site, value in draws.items()},
         {site: value.std(0) for site, value in draws.items()},
-        time.process_time() - began,
+        line,
     )
 
 
@@ -186,7 +193,7 @@ def measure(args: argparse.Namespace) -> Lines:
         for seed in seeds(args):
             torch.manual_seed(seed)
             y = labels(name, args.num_items, args.num_annotators)
-            estimates, errors, seconds = ours(name, y)
+            estimates, errors, numbers = ours(name, y)
             line = {
                 "model": name,
                 "items": args.num_items,
@@ -194,7 +201,7 @@ def measure(args: argparse.Namespace) -> Lines:
                 "seed": seed,
                 "engine": type(ENGINES[name][1]).__name__,
                 "parameters": sum(value.numel() for value in estimates.values()),
-                "seconds": round(seconds, 2),
+                **numbers,
             }
             if has_theirs:
                 start = {site: value.numpy() for site, value in estimates.items()}

@@ -2,14 +2,19 @@
 durations, number of states, and the processor's time of an E-step beside the plain chain's.
 
 Parts: level and power (how often p <= 0.05 over tables of two states whose visits are negative
-binomial of size 1, which is geometric, and of other sizes), recovery (estimates of mean durations
+binomial of size 1, which is geometric, and of other sizes), null (the ratio over tables of size 1
+beside that of one data set drawn from the geometric fit to each, whose quantiles give the level of
+the bootstrap test at the price of one replicate a table), recovery (estimates of mean durations
 and sizes over seeds, and how often intervals hold the truth), number (of states by
 ``select_components``, plain chains alone and with negative binomial durations as a second
 distribution; the truth is two), published (the same of three states whose visits are Poisson, as in
-the vignette of the R package LaMa), cost. Run: ``python benchmarks/durations.py [--parts level
-power recovery number published cost] [--replicates 200]``. Level, power and recovery print a line
-a table, and then their summary; ``--summarise FILE`` makes it from such lines of several runs.
+the vignette of the R package LaMa), options (their number where visits take 15 to 25 steps, the
+semi-Markov design of ``acdc_hmm.py``, by each duration distribution), cost. Run: ``python
+benchmarks/durations.py [--parts level power null recovery number published options cost]
+[--replicates 200]``. Level, power and recovery print a
+line a table, and then their summary; ``--summarise FILE`` makes it from such lines of several runs.
 
+Source of null: R. Giacomini, D. N. Politis and H. White (2013), doi:10.1017/S0266466612000655.
 Published: J.-O. Koslik, LaMa (R package), vignette "Hidden semi-Markov models", "Setting
 parameters" and "Simulating data" (50 stays, fitted with the number of states given); the model of
 R. Langrock and W. Zucchini (2011), doi:10.1016/j.csda.2010.06.015.
@@ -30,23 +35,31 @@ from typing import Any
 import numpy as np
 import torch
 from _bench import Lines, command_line, run, seeds
+from acdc_hmm import semi_markov
+from scipy.stats import chi2
 
 from inference import fit
+from inference.bootstrap import simulated_table
+from inference.engines.em import fit_sets
 from inference.fitting.problem import problem_of
 from inference.selection import durations_test, select_components
+from inference.selection.durations import METHOD, MOST_SETS
 from inference.uncertainty import standard_errors
 from ppl_models import (
     FreeDurations,
+    GeometricDurations,
     HiddenMarkov,
     NegativeBinomialDurations,
     Normal,
+    OptionsHMM,
     PoissonDurations,
 )
 from ppl_models.parts.durations import Durations
 
 MEANS = (12.0, 6.0)  # steps of visits
 APART = 2.5  # standard deviations between the states
-PARTS = ("level", "power", "recovery", "number", "published", "cost")
+PARTS = ("level", "power", "null", "recovery", "number", "published", "options", "cost")
+LONGEST = 40  # steps of a visit of an option
 LAMA: dict[str, list[Any]] = {
     "rates": [7, 4, 4],  # of the steps after the first of a stay
     "moves": [[0.0, 0.7, 0.3], [0.5, 0.0, 0.5], [0.7, 0.3, 0.0]],
@@ -70,7 +83,8 @@ def tested(seed: int, steps: int, size: float, num_sets: int) -> float:
     """The p-value of geometric durations."""
     data = drawn(seed, steps, size)
     plain = fit(HiddenMarkov(2, Normal(), 1), data, num_restarts=2)
-    return durations_test(plain, data, num_sets=num_sets, seed=seed).p_value
+    apart = seed * (num_sets + 1)  # no two tables draw data sets from the same seeds
+    return durations_test(plain, data, num_sets=num_sets, seed=apart).p_value
 
 
 def rejections(part: str, args: argparse.Namespace) -> Lines:
@@ -84,6 +98,59 @@ def rejections(part: str, args: argparse.Namespace) -> Lines:
                 "seed": seed,
                 "p": tested(seed, args.steps, size, args.sets),
             }
+
+
+def null(args: argparse.Namespace) -> Lines:
+    """Quantiles of the ratio over tables, and over one data set drawn from each of their fits."""
+    plain, wide = (
+        HiddenMarkov(2, Normal(), 1, durations=own)
+        for own in (GeometricDurations(), NegativeBinomialDurations())
+    )
+    truth = {
+        "initial": torch.tensor([[0.5, 0.5]]),
+        "transitions": torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]),
+        "mean_durations": torch.tensor([MEANS]),
+        "predictors": torch.tensor([[[0.0], [APART]]]),
+        "dispersion": torch.ones(1, 2, 1),
+    }
+    truth = {name: value.double() for name, value in truth.items()}
+
+    def ratios(sets: torch.Tensor, start: Mapping[str, torch.Tensor]) -> tuple[Any, np.ndarray]:
+        first = fit_sets(problem_of(plain, sets[0], 0), METHOD, sets, start)
+        sizes = {"duration_sizes": torch.ones_like(first.params["mean_durations"])}
+        second = fit_sets(problem_of(wide, sets[0], 0), METHOD, sets, first.params | sizes)
+        gains = 2 * (second.log_likelihood - first.log_likelihood)
+        return first.params, gains.clamp(min=0.0).numpy()
+
+    found: dict[str, list[np.ndarray]] = {"tables": [], "drawn": []}
+    for batch in np.array_split(seeds(args), -(-args.replicates // MOST_SETS)):
+        sets = torch.stack([torch.from_numpy(drawn(s, args.steps, 1.0))[None] for s in batch])
+        params, gains = ratios(sets, truth)
+        found["tables"].append(gains)
+        problem = problem_of(plain, sets[0], 0)
+        fits = [{name: value[i] for name, value in params.items()} for i in range(len(sets))]
+        again = zip(fits, batch.tolist(), strict=True)
+        sets = torch.stack([simulated_table(problem, own, seed) for own, seed in again])
+        found["drawn"].append(ratios(sets, params)[1])
+    tables, sets_drawn = (np.concatenate(found[name]) for name in ("tables", "drawn"))
+    at = (0.5, 0.8, 0.9, 0.95, 0.99)
+    chances = chi2.sf(tables, len(MEANS))
+    yield {
+        "part": "null",
+        "steps": args.steps,
+        "tables": args.replicates,
+        "first_seed": args.first_seed,
+        "quantiles_at": at,
+        "of_tables": np.quantile(tables, at).round(2).tolist(),
+        "of_sets_drawn_from_fits": np.quantile(sets_drawn, at).round(2).tolist(),
+        **{
+            f"rejected_at_{100 * level:.0f}_%": {
+                "by_sets_drawn": float((tables > np.quantile(sets_drawn, 1 - level)).mean()),
+                "by_chi_square": float((chances <= level).mean()),
+            }
+            for level in (0.05, 0.1)
+        },
+    }
 
 
 def recovery(args: argparse.Namespace) -> Lines:
@@ -191,6 +258,23 @@ def published(args: argparse.Namespace) -> Lines:
         }
 
 
+def options(args: argparse.Namespace) -> Lines:
+    kinds = (None, NegativeBinomialDurations(LONGEST), FreeDurations(LONGEST))
+    for seed in seeds(args):
+        data = semi_markov(seed)
+        for durations in kinds:
+            began, model = time.process_time(), OptionsHMM(2, 3, 1, durations=durations)
+            answer = select_components(model, data, (1, 2, 3), num_restarts=2, seed=seed)
+            yield {
+                "part": "options",
+                "durations": repr(durations),
+                "seed": seed,
+                "answer": f"{answer.num_components} {answer.status}",
+                "reasons": list(answer.reasons),
+                "processor_seconds": round(time.process_time() - began, 1),
+            }
+
+
 def cost(args: argparse.Namespace) -> Lines:
     """E-steps of one restart, the plain chain's and others in turn."""
     for steps in (500, 1000, 2000):
@@ -237,7 +321,8 @@ def measure(args: argparse.Namespace) -> Lines:
     }
     for part in args.parts:
         if part not in by_table:
-            yield from {"number": number, "published": published, "cost": cost}[part](args)
+            others = (null, number, published, options, cost)
+            yield from {own.__name__: own for own in others}[part](args)
             continue
         lines = []
         for line in by_table[part](args):

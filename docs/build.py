@@ -181,6 +181,20 @@ def published(file: Path) -> str:
     )
 
 
+def annotated(file: Path) -> str:
+    """The table of models of annotators: estimates, errors and seconds beside NumPyro's NUTS."""
+    rows = [
+        f"| `{line['model']}` | {line['parameters']} | {line['engine']} | {line['seconds']:.0f} | {line['numpyro_seconds']:.0f} | {line['median_distance']:.2f} "
+        f"| {line['distance']:.2f} | {line['spread']:.2f} | {line.get('k_hat', '')} | {line['switched']:.2f} |"
+        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    ]
+    head = (
+        "| Model | Parameters | Engine | Seconds | NumPyro, s | Distance, median | Distance, largest | Ratio of errors | k-hat | Draws renamed |\n"
+        "|---|---|---|---|---|---|---|---|---|---|\n"
+    )
+    return head + "\n".join(rows)
+
+
 def labelled(file: Path) -> str:
     """The table of labels: shares of rows classified correctly, with standard errors."""
     columns = ("unsupervised", "trusting", "stated", "supervised")
@@ -249,6 +263,8 @@ def pages() -> dict[str, str]:
     out["beside_others.md"] += beside_others(ROOT / "benchmarks" / "peers.jsonl")
     table = published(ROOT / "benchmarks" / "published_programs.jsonl")
     out["own_program.md"] = out["own_program.md"].replace("<!-- published_programs.jsonl -->", table)
+    table = annotated(ROOT / "benchmarks" / "annotation.jsonl")
+    out["own_program.md"] = out["own_program.md"].replace("<!-- annotation.jsonl -->", table)
     table = labelled(ROOT / "benchmarks" / "labels.jsonl")
     out["known.md"] = out["known.md"].replace("<!-- labels.jsonl -->", table)
     out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")

@@ -163,7 +163,7 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
 
 
 def check_asked(owner: str, result: Any, data: Any) -> None:
-    """A question about rows needs a fit, not its ArviZ object, and the rows.
+    """A question about rows needs a fit, not its ArviZ object, of rows that each count once.
 
     Raises:
         ValueError: saying what to pass.
@@ -173,6 +173,7 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
             f"{owner}: a fit was expected, got {type(result).__name__}; pass what fit() or"
             " Fit.load() returned, not its ArviZ object"
         )
+    result.refuse_weights(owner)
     if data is None:
         raise ValueError(
             f"{owner}: the data of the fit were expected, got None; a fit holds no rows:"

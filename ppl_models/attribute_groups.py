@@ -32,10 +32,10 @@ LEAST_ROWS = 2  # of a group
 
 @dataclass(frozen=True)
 class AttributeGroups(OpenModel):
-    r"""A :class:`~ppl_models.LatentAttributeModel` for rows of several known groups.
+    r"""Cognitive diagnosis model of rows of several known groups.
 
-    For a row of group g, the attributes have a distribution of that group, and items are shared but
-    for those that are free,
+    For a row of group g, the attributes of a :class:`~ppl_models.LatentAttributeModel` have a
+    distribution of that group, and items are shared but for those that are free,
 
     .. math::
 

@@ -142,6 +142,16 @@ class ContinuousOptionsHMM:
             "options": ("step", "option"),
         }
 
+    @property
+    def entry_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the entries along the dims that leave one out."""
+        return {
+            "action_after_first": tuple(f"action {a}" for a in range(1, self.num_actions)),
+            "other_option": ("other option",)
+            if self.num_options == 2
+            else tuple(f"other option {k}" for k in range(1, self.num_options)),
+        }
+
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, D + 1); also the names of its columns."""
         return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)

@@ -477,6 +477,7 @@ def _check(
     for k, fit in fits.items():
         if not isinstance(fit, Fit):
             raise ValueError(f"acdc: fits[{k!r}] must be a Fit, got {type(fit).__name__}")
+        fit.refuse_weights("acdc")
         own = getattr(fit.model, "num_components", None)
         if own != k:
             raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")

@@ -36,6 +36,7 @@ from inference.programs.program import Program
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
+LEAST_ROWS = 2.0  # that a table must be worth
 LEAST_SHARE = 0.05  # of the rows that a table must be worth for a graph to be drawn
 MANY_DRAWS = 200  # completions of the rows of many attributes
 MOST_RIVALS = 5  # graphs that are refitted to the rows beside the best
@@ -93,11 +94,13 @@ class AttributeReport:
 
     @property
     def determined(self) -> bool:
-        """A table worth at least a twentieth of the rows; below it no graph should be drawn.
+        """A table worth two rows and a twentieth of the rows; below it no graph should be drawn.
 
-        The items then do not tell profiles apart.
+        The items then do not tell profiles apart, or rows are very few.
         """
-        return self.rows is None or self.rows.num_rows >= LEAST_SHARE * self.rows.observed_rows
+        if self.rows is None:
+            return True
+        return self.rows.num_rows >= max(LEAST_ROWS, LEAST_SHARE * self.rows.observed_rows)
 
     def rows_needed(self, information: float, level: float = 0.05, power: float = 0.8) -> float:
         """Rows that a test needs to see an edge, when they tell as much as these do.
@@ -150,6 +153,7 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
             many to sum over, or data that does not fit.
     """
     owner = "profile_posterior"
+    fit.refuse_weights(owner)
     parts: list[np.ndarray] = []
     site, places, num_attributes = "", np.zeros(0, dtype=np.int64), 0
     for program in chunks(fit, data):
@@ -329,7 +333,7 @@ def report_of_table(
     rows = None
     if num_rows is None:
         rows = effective_rows_of(fit, data, found)
-        num_rows = rows.num_rows
+        num_rows = max(1.0, rows.num_rows)  # fewer than one are none: see determined
     if num_draws is None and num_attributes > MOST_SAMPLED:
         num_draws = MANY_DRAWS
     draws = None

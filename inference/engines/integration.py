@@ -35,6 +35,7 @@ from inference.programs.quadrature import (
     quadrature_for,
     quadrature_of,
 )
+from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
     from inference.base.structure import Problem
@@ -57,6 +58,9 @@ def with_nodes(problem: Problem, must: bool) -> Problem:
 
     Raises:
         ValueError: where it must and cannot be, saying why.
+
+    Warns:
+        EstimateWarning: where its shapes alone are in the way, so that all latents are drawn.
     """
     if problem.rows is not None or not sampled_sites(
         problem.structure, problem.program_of_one_row()
@@ -70,12 +74,23 @@ def with_nodes(problem: Problem, must: bool) -> Problem:
         rule = quadrature_for(
             program.first_trace.nodes, {name: program.site(name) for name in names}, FIRST_NODES
         )
-        new = _ruled(problem, rule)
-        new.program().check_enumerable()
     except ValueError as error:
         if must:
             raise
         logger.info("continuous latents of the rows are drawn, for %s", error)
+        return problem
+    new = _ruled(problem, rule)
+    try:
+        new.program().check_enumerable()
+    except ValueError as error:
+        if must:
+            raise
+        warnings.warn(
+            f"NUTS() draws the continuous latents of the rows, {listed(names)}, which quadrature,"
+            f" a matter of seconds, cannot sum over as they stand: {error}",
+            EstimateWarning,
+            stacklevel=4,
+        )
         return problem
     return new
 

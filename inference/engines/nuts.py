@@ -561,8 +561,8 @@ def posterior_outcome(
     )
     if rhats and worst[0] > GOOD_RHAT:
         warnings.warn(
-            f"R-hat of {worst[1]} is {worst[0]:.3f}, above {GOOD_RHAT}: the chains have not"
-            " settled; more draws or warm-up, informative priors, or a model whose parameters"
+            f"R-hat of entries of {worst[1]} is {worst[0]:.3f}, above {GOOD_RHAT}: the chains have"
+            " not settled; more draws or warm-up, informative priors, or a model whose parameters"
             " the data determine",
             ConvergenceWarning,
             stacklevel=3,

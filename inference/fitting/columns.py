@@ -286,13 +286,15 @@ def labels_of(
         return list(own)
     subsets = getattr(fit.model, "subset_dims", {}).get(dim)
     if subsets is not None:
-        members = labels_of(
-            fit, subsets[0], 1 + max(k for subset in subsets[1] for k in subset), names
-        )
+        most = 1 + max(k for subset in subsets[1] for k in subset)
+        most = len(names[subsets[0]]) if names and subsets[0] in names else most
+        members = labels_of(fit, subsets[0], most, names)
         return ["*".join(str(members[k]) for k in subset) for subset in subsets[1]]
     items = list(fit.item_names)
     if dim in ("item", "item_2", "column") and len(items) == size:
         return items
+    if dim == "feature" and items[-1:] == ["action"] and len(items) == size + 1:
+        return items[:-1]  # of continuous states
     if dim == "item" and len(items) == size + fit.structure.num_given:
         return items[:size]
     categories = fit.structure.category_names(items)

@@ -83,6 +83,7 @@ from inference.fitting.weights import Missing, check_weighing, complete_covariat
 from inference.programs.arguments import call_of
 from inference.programs.global_state import isolated, listening, quiet
 from inference.programs.program import Params, Program
+from inference.programs.sites import outside
 from inference.structures.registry import structure_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed
@@ -179,8 +180,9 @@ def fit(
             :class:`~inference.engines.em.EM` of mixtures, hidden Markov models (one weight a
             sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse.
             Of :class:`~inference.RowBlocks`, one number for each row of the
-            source, or the name of a column of it, which is then none of the items. Standard errors,
-            and pages about the rows, are not worked out for weighted rows.
+            source, or the name of a column of it, which is then none of the items. Standard errors
+            take weights for counts of repeated rows, not for those of a survey's design; questions
+            that count each row once, as pages about the rows do, refuse such fits.
 
         covariates_missing: of a model with covariates, "refuse" rows that lack one, naming the
             first, or "drop" them: they are left out of the fit, which says how many and which. What
@@ -262,6 +264,10 @@ def fit(
     model = call_of(model, data, args, kwargs)
     path = None if checkpoint is None else usable_path("checkpoint", checkpoint)
     error = check_error(label_error)
+    if labels is None and label_error != 0:
+        raise ValueError(
+            f"label_error: labels were expected beside it, got {label_error!r} and labels=None"
+        )
     with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
@@ -757,8 +763,8 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
             )
         if not site.support.check(params[site.name]).all():
             raise ValueError(
-                f"init: {site.name!r} has values outside its support"
-                f" {_outside(site.support, params[site.name])}"
+                f"init: {site.name!r} has values outside its support:"
+                f" {outside(site.support, params[site.name])}"
             )
     check_start(problem.structure, params)
     like = program.draw_prior(
@@ -772,14 +778,6 @@ def _given_start(problem: Problem, init: Params | Fit, num_restarts: int) -> Par
     return problem.structure.complete_start(
         problem, _nearby(program, free, num_restarts, problem.seed, first_exact=True)
     )
-
-
-def _outside(support: Any, value: torch.Tensor) -> str:
-    """First value outside of a support, with the support, in words."""
-    base = getattr(support, "base_constraint", support)
-    wrong = value[~base.check(value)]
-    shown = ", ".join(f"{entry:g}" for entry in wrong[:1].ravel()[:5].tolist())
-    return f"{base}" + (f", such as {shown}" if shown else "")
 
 
 def _unconstrained_start(problem: Problem, num_restarts: int) -> Params:

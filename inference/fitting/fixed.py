@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from inference.base.structure import Method, Problem, closes
+from inference.base.structure import Method, Problem, Structure, check_method, closes
 from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
@@ -23,6 +23,7 @@ from inference.engines.svi import SVI
 from inference.fitting.record import FitRecord
 from inference.programs.fixed import Fixed, group_numbers, group_totals, is_shares
 from inference.programs.program import Params, Program
+from inference.programs.sites import outside
 from ppl_models.data.files import read_frame
 from ppl_models.data.frames import column_names, is_frame
 from ppl_models.data.tables import with_nan
@@ -278,9 +279,9 @@ def _check_inside(name: str, value: Tensor, support: Any) -> None:
     middle = like(torch.zeros(like.inverse_shape(value.shape), dtype=value.dtype))
     full = Fixed({name: value}, {name: support}).restored({name: middle})[name]
     if not bool(support.check(full).all()):
-        base = getattr(support, "base_constraint", support)
-        shown = ", ".join(f"{entry:g}" for entry in value[held].tolist()[:5])
-        raise ValueError(f"fixed: {name!r} has values outside its support {base}: got {shown}")
+        raise ValueError(
+            f"fixed: {name!r} has values outside its support: {outside(support, full)}"
+        )
 
 
 def check_fixing(problem: Problem, method: Method) -> None:
@@ -295,6 +296,13 @@ def check_fixing(problem: Problem, method: Method) -> None:
         method.check_fixed(problem)
         return
     word = "fixed" if problem.fixed.known else "tied"
+    local = problem.structure.local_sites or problem.structure.integrated_sites
+    if local and not any(_fits(problem.structure, engine) for engine in (NUTS(), SVI())):
+        raise ValueError(
+            f"{word}: no engine holds parameters of {type(problem.structure.model).__name__}, whose"
+            f" {', '.join(local)} of the rows are estimated beside all of them: a fit without"
+            f" {word}= was expected"
+        )
     own_guide = isinstance(method, SVI) and not hasattr(method.guide, "build")
     batches = isinstance(method, SVI | SAEM) and getattr(method, "batch_size", None) is not None
     if own_guide or batches or not isinstance(method, EM | NUTS | SVI | Laplace | SAEM):
@@ -310,12 +318,20 @@ def check_fixing(problem: Problem, method: Method) -> None:
             f"{word}: EM(start=OnlineEM()) averages sums of steps in which known and free entries"
             " separate, and these do not: EM() without start was expected"
         )
-    local = problem.structure.local_sites or problem.structure.integrated_sites
     if local and not isinstance(method, NUTS | SVI):
         raise ValueError(
             f"{word}: a model without continuous latents of the rows was expected, which"
             f" {type(method).__name__}() fits beside the parameters; NUTS() and SVI() draw both"
         )
+
+
+def _fits(structure: Structure, method: Method) -> bool:
+    """Tell whether an engine fits this kind of model at all."""
+    try:
+        check_method(structure, method)
+    except ValueError:
+        return False
+    return True
 
 
 def agreeing(problem: Problem, params: Params) -> Params:

@@ -125,6 +125,8 @@ def _latents(fit: FitRecord) -> str:
     shared = (fit.shared_latents or {}).items()
     sites += [f"{name} ({_values(sizes, 'in all')}, shared by all rows)" for name, sizes in shared]
     sites += [f"{label.name}" for label in fit.structure.labels() if not fit.latents]
+    dims = getattr(fit.model, "site_dims", {}).items()
+    sites += [site for site, own in dims if own == ("step", "option") and site not in sites]
     continuous = [*(fit.local or {}), *fit.structure.integrated_sites]
     sites += [f"{name} (continuous)" for name in dict.fromkeys(continuous)]
     return listed(sites, MOST_SITES) or "none"

@@ -15,6 +15,7 @@ from torch.distributions import constraints
 
 from inference.fitting.record import FitRecord, Restarts, Trace
 from inference.programs.program import Params, Program
+from inference.programs.sites import outside
 from inference.structures.registry import structure_of
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.probability_tables import Simplexes, segments_of
@@ -149,8 +150,8 @@ def _check_sites(fields: Mapping[str, Any], num_restarts: int) -> None:
             )
         if not _inside(site.support, params[name]):
             raise ValueError(
-                f"params.{name} holds values outside its support"
-                f" {getattr(site.support, 'base_constraint', site.support)}"
+                f"params.{name} holds values outside its support:"
+                f" {outside(site.support, params[name])}"
             )
         kept = fields["restarts"].params.get(name)
         if kept is not None and tuple(kept.shape) != (num_restarts, *site.shape):

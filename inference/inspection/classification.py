@@ -183,7 +183,8 @@ def classify_rows(
     posterior, values = _posterior(fit, data)
     top, place = posterior.max(-1)
     chance = (posterior @ values).clamp(0, 1)
-    own = _shares(posterior, posterior, values)
+    often = _often(fit, len(posterior)).unsqueeze(-1)
+    own = _shares(posterior, posterior, values, often)
     wanted, note = _replicates(fit, len(posterior), len(values) * layer.num_items, num_replicates)
     off = _overstated(fit, data, wanted, seed) if wanted else torch.zeros_like(own)
     mended = (own - off).clamp(0, 1)
@@ -193,9 +194,9 @@ def classify_rows(
         top.cpu().numpy(),
         chance.cpu().numpy(),
         float(mended[0]),
-        float(posterior.square().sum(-1).mean()),
+        float((often * posterior.square()).sum(-1).mean()),
         _traces(mended).cpu().numpy(),
-        (chance.square() + (1 - chance).square()).mean(0).cpu().numpy(),
+        (often * (chance.square() + (1 - chance).square())).mean(0).cpu().numpy(),
         mended[1:].reshape(-1, 2, 2).cpu().numpy(),
         float(own[0] - mended[0]),
         (_traces(own) - _traces(mended)).cpu().numpy(),
@@ -283,8 +284,9 @@ def class_accuracy(
     owner = "class_accuracy"
     if num_replicates is not None:
         check_size(owner, "num_replicates", num_replicates, least=0)
-    chances = _lines(posterior_latents(fit, data), owner, fit.model_name)
-    own = _judged(chances, chances)
+    posterior = posterior_latents(fit, data)
+    chances, often = _lines(posterior, owner, fit.model_name, fit)
+    own = _judged(chances, chances, often)
     refused = _refused(fit, data)
     if refused and num_replicates:
         raise ValueError(
@@ -344,20 +346,41 @@ def _refused(fit: FitRecord, data: Any) -> str:
     if drawn_together.dispatch(type(fit.structure)) is drawn_together.dispatch(object):
         return f"rows of {fit.model_name} with known classes cannot be simulated"
     num_rows = len(first_tensor(checked_as_fitted(fit, data)[0]))
+    return _no_data_sets(fit) or _other_rows(fit, num_rows)
+
+
+def _no_data_sets(fit: FitRecord) -> str:
+    """Why a fit has no data sets like its own; "" where it has."""
     if fit.draws is not None:
         return "the fit has posterior draws"
     if fit.row_weights is not None:
         return "its rows are weighted"
-    return _other_rows(fit, num_rows)
+    if fit.labels:
+        return "rows of simulated data sets have no labels"
+    return "some of its parameters are known" if fit.fixed or fit.tied else ""
 
 
-def _lines(posterior: Params, owner: str, name: str) -> Tensor:
-    """P(class | data) of every row or step, (n, K)."""
+def _often(fit: FitRecord, num_rows: int) -> Tensor:
+    """Weights of the rows over their mean, (N,); ones where the rows are others than the fit's."""
+    if fit.row_weights is None or num_rows != fit.num_rows:
+        return torch.ones(num_rows, dtype=torch.float64)
+    weights = fit.row_weights.detach().cpu().double()
+    return weights / weights.mean()
+
+
+def _lines(
+    posterior: Params, owner: str, name: str, fit: FitRecord | None = None
+) -> tuple[Tensor, Tensor]:
+    """P(class | data) of every row or step, (n, K), and how often each counts, (n,)."""
     values = list(posterior.values())
-    lines = torch.zeros(0, 1)
+    lines, often = torch.zeros(0, 1), torch.ones(())
     if len(values) == 1 and values[0].dim() > 1:
-        lines = values[0].detach().cpu().double().flatten(0, -2)
-    lines = lines[lines.sum(-1) > 0]  # steps after the end of a sequence have none
+        chances = values[0].detach().cpu().double()
+        if fit is not None:
+            often = _often(fit, len(chances)).reshape(-1, *[1] * (chances.dim() - 2))
+        lines, often = chances.flatten(0, -2), often.expand(chances.shape[:-1]).flatten()
+        kept = lines.sum(-1) > 0  # steps after the end of a sequence have none
+        lines, often = lines[kept], often[kept]
     if (
         lines.shape[-1] < 2
         or not len(lines)
@@ -366,27 +389,30 @@ def _lines(posterior: Params, owner: str, name: str) -> Tensor:
         raise ValueError(
             f"{owner}: a model with one latent of several values a row was expected, got {name}"
         )
-    return lines
+    return lines, often
 
 
-def _judged(said: Tensor, true: Tensor) -> np.ndarray:
+def _judged(said: Tensor, true: Tensor, often: Tensor) -> np.ndarray:
     """Accuracy, share of the largest class, entropy R2, and accuracy by class, (3 + K,).
 
     Args:
         said: by which rows are put into classes, (n, K).
         true: by which they are judged.
+        often: how often each counts, (n,).
     """
-    size = true.shape[1]
-    table = torch.zeros(size, size, dtype=true.dtype).index_add_(
-        0, said.argmax(-1), true
-    ).numpy() / len(true)  # said, true
+    size, total = true.shape[1], float(often.sum())
+    counted = often.unsqueeze(-1) * true
+    table = (
+        torch.zeros(size, size, dtype=true.dtype).index_add_(0, said.argmax(-1), counted).numpy()
+        / total
+    )  # said, true
     rows, columns = linear_sum_assignment(-table)  # the best names
     right = np.full(size, np.nan)
     held = table.sum(1)
     right[columns] = np.divide(
         table[rows, columns], held, out=np.full(size, np.nan), where=held > 0
     )
-    entropy = -float(torch.special.xlogy(true, true).sum()) / len(true)
+    entropy = -float(torch.special.xlogy(counted, true).sum()) / total
     return np.array(
         [table[rows, columns].sum(), table.sum(0).max(), 1 - entropy / math.log(size), *right]
     )
@@ -474,11 +500,11 @@ def _replicated(
     gains, found = [], []
     for own, best in zip(problems, _refits(problem, problems, sets, truth), strict=True):
         gains.append(_gain(own, best))
-        said, true = (
+        (said, often), (true, _) = (
             _lines(latent_posteriors(structure, own.program(), at), "class_accuracy", "")
             for at in (best, truth)
         )
-        found.append(_judged(said, true))
+        found.append(_judged(said, true, often))
     judged = np.array(found)
     counts = (~np.isnan(judged)).sum(0)  # 0 for a class that no refit puts a row into
     mean = np.divide(
@@ -543,18 +569,22 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
     return torch.cat(parts), values
 
 
-def _shares(said: Tensor, true: Tensor, values: Tensor) -> Tensor:
+def _shares(said: Tensor, true: Tensor, values: Tensor, often: Tensor | float) -> Tensor:
     """Expected shares of rows, (1 + 4 K,): right profile, and each attribute's 2 x 2 table.
 
     Args:
         said: the posterior that rows are classified by, (N, C).
         true: that by which they are judged.
         values: (C, K).
+        often: how often each row counts, over the mean of that, (N, 1) or 1.
     """
-    right = true.gather(-1, said.argmax(-1, keepdim=True)).mean()
+    right = (often * true.gather(-1, said.argmax(-1, keepdim=True))).mean()
     chance, one = (true @ values).clamp(0, 1), ((said @ values) > 0.5).to(true)
     table = torch.stack(
-        [torch.stack([(t * s).mean(0) for s in (1 - one, one)], -1) for t in (1 - chance, chance)],
+        [
+            torch.stack([(often * t * s).mean(0) for s in (1 - one, one)], -1)
+            for t in (1 - chance, chance)
+        ],
         -2,
     )  # (K, 2, 2)
     return torch.cat([right.reshape(1), table.ravel()])
@@ -569,8 +599,7 @@ def _replicates(
     fit: FitRecord, num_rows: int, cells_a_row: int, asked: int | None
 ) -> tuple[int, str]:
     """Number of data sets to simulate, and the reason for none."""
-    has_draws = "the fit has posterior draws" if fit.draws is not None else ""
-    refused = _other_rows(fit, num_rows) or has_draws
+    refused = _other_rows(fit, num_rows) or _no_data_sets(fit)
     if asked:
         if refused:
             raise ValueError(
@@ -599,5 +628,5 @@ def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Te
         true, values = _posterior(fit, table)
         refit = dataclasses.replace(fit, params={name: x[b] for name, x in found.items()})
         said, _ = _posterior(refit, table)
-        gaps.append(_shares(said, said, values) - _shares(said, true, values))
+        gaps.append(_shares(said, said, values, 1.0) - _shares(said, true, values, 1.0))
     return torch.stack(gaps).mean(0)

@@ -218,8 +218,7 @@ class ItemFit:
         )
         return (
             f"{len(self.misfitting)} of {len(self.items)} items misfit:"
-            f" {shown}. Look at their rows of the Q-matrix, at the rule of the item, and at its"
-            " wording."
+            f" {shown}. Look at the row of the Q-matrix, the rule and the wording of each."
         )
 
 
@@ -240,6 +239,7 @@ def item_fit(fit: FitRecord, data: Any, how: str = "attributes") -> ItemFit:
     """
     if how not in METHODS:
         raise ValueError(f"item_fit: how must be one of {METHODS}, got {how!r}")
+    fit.refuse_weights("item_fit")
     structure, params, answers = answers_of(fit, data, "item_fit")
     layer = structure.layers[0]
     refuse_penalty(layer, "item_fit")
@@ -491,6 +491,7 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
         ValueError: for another model, a penalty, data that do not fit, one item, more than 20,000
             pairs, a pair that no row answered, or an estimate that is not at a maximum.
     """
+    fit.refuse_weights("local_dependence")
     structure, _, answers = answers_of(fit, data, "local_dependence")
     layer = structure.layers[0]
     refuse_penalty(layer, "local_dependence")
@@ -609,6 +610,9 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
         ValueError: for another model, other items than Bernoulli, a penalty, missing answers, too
             many items, or no degree of freedom left.
     """
+    fit.refuse_weights("limited_information_fit")
+    if fit.tied:
+        raise ValueError("limited_information_fit: not worked out for a fit with tied parameters")
     structure = moment_model(fit, "limited_information_fit")
     layer, root = structure.layers[0], structure.root
     if not all_bernoulli(structure):
@@ -634,7 +638,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
     x = table.double().cpu()
     observed = torch.cat([x.mean(0), (x.mT @ x / len(x))[pairs[0], pairs[1]]])
     root_slopes = given.mT @ _root_slopes(fit, table, params, profiles)
-    item_slopes = _item_slopes(structure, params, weights, profiles, pairs)
+    item_slopes = _item_slopes(structure, params, weights, profiles, pairs, fit.fixed or {})
     slopes = torch.cat([root_slopes, item_slopes], 1)
     root_inverse = torch.linalg.cholesky(_share_covariance(weights, given, model, pairs, size))
     gap = (observed - model).unsqueeze(-1)
@@ -676,16 +680,29 @@ def _root_slopes(fit: FitRecord, table: Tensor, params: Params, profiles: Tensor
             return root.distribution(params | {name: value}).log_prob(profiles.double()).exp()
 
         slopes = jacobian(probabilities, params[name]).reshape(len(profiles), -1)
-        if program.site(name).support is constraints.simplex:
-            largest = int(params[name].argmax())
+        free = _free(fit.fixed or {}, name, params[name]).flatten()
+        slopes = slopes[:, free]
+        if program.site(name).support is constraints.simplex and bool(free.any()):
+            largest = int(params[name].flatten()[free].argmax())  # makes up for what others take
             slopes = slopes - slopes[:, largest : largest + 1]
             slopes = torch.cat([slopes[:, :largest], slopes[:, largest + 1 :]], 1)
         out.append(slopes)
     return torch.cat(out, 1)
 
 
+def _free(fixed: Params, name: str, value: Tensor) -> Tensor:
+    """Entries of a parameter that were estimated."""
+    known = fixed.get(name)
+    return torch.ones(value.shape, dtype=torch.bool) if known is None else known.isnan().cpu()
+
+
 def _item_slopes(
-    structure: AttributeStructure, params: Params, weights: Tensor, profiles: Tensor, pairs: Tensor
+    structure: AttributeStructure,
+    params: Params,
+    weights: Tensor,
+    profiles: Tensor,
+    pairs: Tensor,
+    fixed: Params,
 ) -> Tensor:
     """Derivatives of the shares by the free entries of the items' parameters, (S, P).
 
@@ -701,9 +718,9 @@ def _item_slopes(
             return structure.expected_responses(params | {name: value}, profiles).sum(-1)
 
         own = jacobian(total, params[name])  # (C, J) or (C, J, T)
-        free = torch.ones(params[name].shape, dtype=torch.bool)
+        free = _free(fixed, name, params[name])
         if name == layer.loadings and layer.graph is not None:
-            free = layer.graph.cpu()
+            free = free & layer.graph.cpu()
         items = free.nonzero()[:, 0]
         moved = own[:, free] * weights.unsqueeze(-1)  # (C, P)
         slopes = moved.new_zeros(size + pairs.shape[1], len(items))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 SMALLEST_PRIOR, LARGEST_FAILURE, DOUBLE_DISTANCE = 0.02, 0.80, 4.0
-RECOVERED, COST_CAP, EXCLUDED = 1.0, 10.0, 1000.0
+RECOVERED, COST_CAP = 1.0, 10.0
 EXPLAINED = 0.1  # share of what a latent says of its items
 EDGE_SITES = ("failure", "spared")  # sites (m, J) in which one is no edge
 EDGE = 0.5  # a failure below it counts as an edge
@@ -348,4 +348,5 @@ def _refit(result: Fit, params: Params, data: Any) -> Fit:
 
     model = replace(result.model, num_latents=len(params["prior"]))  # type: ignore[type-var]
     method = EM(max_iterations=200, tolerance=1e-7, parameter_tolerance=1e-2)
-    return fit(model, as_fitted(result, data), method, init=dict(params), seed=result.seed)
+    rows, weights = as_fitted(result, data), result.row_weights
+    return fit(model, rows, method, init=dict(params), seed=result.seed, weights=weights)

@@ -655,6 +655,7 @@ def validate_q(
     """
     seed = as_seed("validate_q", seed)
     owner = "validate_q"
+    fit.refuse_weights(owner)
     structure = moment_model(fit, owner)
     layer = structure.layers[0]
     if layer.edges is None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inference.fitting.result import Fit
 
 
+FEW_PAIRS = 30  # of columns, whose points are drawn larger
 LEAST_SPAN = 0.3  # of correlations in a picture, in which .01 is no difference
 SAME_SUM = 1e-3  # range of sums, in standard deviations of an item, that says that all are one
 
@@ -45,8 +46,9 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     log_likelihood = np.asarray(fit.trace.log_likelihood, dtype=np.float64)
     steps = np.arange(1, len(objective) + 1)
     ax.plot(steps, objective, color=OBSERVED, linewidth=1.8, label=fit.trace.name)
-    differs = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
-    if differs and not np.allclose(objective, log_likelihood):
+    is_known = log_likelihood.shape == objective.shape and np.isfinite(log_likelihood).all()
+    is_alike = not fit.trace.name.endswith("per row")  # else on another scale
+    if is_known and is_alike and not np.allclose(objective, log_likelihood):
         ax.plot(steps, log_likelihood, "--", color=NEGATIVE, linewidth=1.4, label="log-likelihood")
     ends = np.asarray(fit.restarts.objective, dtype=np.float64)
     lengths = np.asarray(fit.restarts.num_iterations)
@@ -155,8 +157,9 @@ def plot_check(
     _draw_sums(middle, check)
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
+    size = 4.5 if len(pairs) > FEW_PAIRS else 9.0
     right.plot(
-        pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=4.5, alpha=0.5
+        pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=size, alpha=0.5
     )
     right.set(xlabel="observed", ylabel="simulated", title="Correlation of each pair of items")
     for ax, values, least in (

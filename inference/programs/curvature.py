@@ -260,7 +260,13 @@ class Colouring:
 
 
 def climb(
-    first: Gradient, second: Derivatives, start: Tensor, reach: Tensor, most: int
+    first: Gradient,
+    second: Derivatives,
+    start: Tensor,
+    reach: Tensor,
+    most: int,
+    refresh: int = REFRESH,
+    share: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Newton ascent from a start, (R, P), until a further step would gain next to nothing.
 
@@ -270,22 +276,24 @@ def climb(
         start: where the value is finite.
         reach: how far each coordinate may move in one step, (P,).
         most: evaluations after that of the start.
+        refresh: evaluations of which one takes second derivatives.
+        share: of the gain so far, below which a step is not worth taking; ``SHARE`` if None.
 
     Returns:
         The end (R, P), whose value is not below that of the start, and which restarts have arrived,
         bool (R,).
     """
-    at = start
+    at, share = start, SHARE if share is None else share
     value, slope, curvature = second(at)
     began, inverse = value, _inverse(curvature)
     step, promise, lost = _step(inverse, slope, reach)
     for count in range(1, most + 2):
         seen = NOTHING * torch.finfo(value.dtype).eps * value.abs().clamp(min=1.0)
-        going = lost > torch.maximum(seen, SHARE * (value - began))
+        going = lost > torch.maximum(seen, share * (value - began))
         if count > most or not bool(going.any()):
             break
         trial = torch.where(going.unsqueeze(1), at + step, at)
-        if count % REFRESH:
+        if count % refresh:
             (new, new_slope), new_inverse = first(trial), None
         else:
             new, new_slope, curvature = second(trial)

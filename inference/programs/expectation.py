@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +34,7 @@ Sums = Callable[
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
 MOST_DENSE = 64  # of one restart whose second derivatives are all taken at once
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
+MOST_MARGINAL = 100  # likewise, of a log-posterior, which no E-step changes
 # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
 # no way back
 REACH = 2.0
@@ -228,15 +231,16 @@ class Expectation:
             places = torch.arange(size, device=start.device)
             pattern = torch.ones(size, size, dtype=torch.bool, device=start.device)
             every = Colouring(pattern, places, reach[0])
-            second = self._replayed(
-                "log-posterior with curvature", count, objective.second(every.seeds), start.ravel()
-            )
+            second = objective.second(every.seeds)  # so seldom that to record it is dearer
 
             def derivatives(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 value, slope, products = second(at.ravel())
                 return value, slope, every.matrix(products)
 
-        return self._climbed(objective, params, start, gradient, derivatives, num_steps, every)
+        effort = {"most": MOST_MARGINAL, "refresh": size, "share": 0.0}
+        return self._climbed(
+            objective, params, start, gradient, derivatives, num_steps, every, effort
+        )
 
     def _climbed(
         self,
@@ -247,12 +251,13 @@ class Expectation:
         derivatives: Derivatives | None,
         num_steps: int,
         colouring: Colouring | None,
+        effort: Mapping[str, Any] = MappingProxyType({"most": MOST_NEWTON}),
     ) -> Params:
         """Maximiser of the objective, by its derivatives at any point (R, P)."""
         end, is_done = start, False
         if derivatives is not None:
             assert colouring is not None
-            end, arrived = climb(gradient, derivatives, start, colouring.reach, MOST_NEWTON)
+            end, arrived = climb(gradient, derivatives, start, colouring.reach, **effort)
             is_done = bool(arrived.all())
         if not is_done:
             end = _by_gradient(

@@ -18,6 +18,18 @@ from ppl_models.parts.probability_tables import DirichletTables
 
 MAX_SUMMED = 2**24  # rows times configurations that a generic program may sum over
 MAX_VALUES = 2**16  # of one latent site
+IN_WORDS = {
+    type(support): words
+    for support, words in (
+        (constraints.real, "finite numbers"),
+        (constraints.real_vector, "finite numbers"),
+        (constraints.boolean, "zeros and ones"),
+        (constraints.simplex, "shares of at least 0 that sum to one"),
+        (constraints.positive_definite, "symmetric positive definite matrices"),
+        (constraints.lower_cholesky, "lower triangular matrices with a positive diagonal"),
+        (constraints.corr_cholesky, "Cholesky factors of correlation matrices"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,32 @@ class Site:
     def is_binary(self) -> bool:
         """Tell whether the values are bits, or vectors of bits."""
         return getattr(self.support, "base_constraint", self.support) is constraints.boolean
+
+
+def outside(support: Any, value: Tensor) -> str:
+    """First value that lies outside of a support, with the support, in words.
+
+    Args:
+        support: of the site.
+        value: of the site, (*batch, *event); none of it outside for the words of the support alone.
+    """
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    wrong = (~support.check(value)).nonzero()
+    place = tuple(wrong[0].tolist()) if len(wrong) else (0,) * value.dim()
+    low, high = (
+        None if end is None else float(torch.as_tensor(end).expand(value.shape)[place])
+        for end in (getattr(support, f"{side}_bound", None) for side in ("lower", "upper"))
+    )
+    words = IN_WORDS.get(type(support), repr(support))
+    if low is not None and high is not None:
+        words = f"numbers between {low:g} and {high:g}"
+    elif low is not None or high is not None:
+        words = f"numbers above {low:g}" if high is None else f"numbers below {high:g}"
+    if not len(wrong):
+        return words
+    shown = ", ".join(f"{entry:g}" for entry in value[place].ravel()[:5].tolist())
+    return f"{words} were expected, got {shown}" + (f" at entry {place}" if place else "")
 
 
 def distribution_name(fn: Any) -> str:

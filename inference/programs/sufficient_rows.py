@@ -37,7 +37,7 @@ LEAST_TRIED = 2**9  # entries of the log-densities
 MANY_ENTRIES = 2**16  # with fewer the few rows cost Newton's method more than they save
 MOST_RANK = 64  # of rows that stand for all
 SHARE = 8  # rows for each of them, at least
-NUM_POINTS = 24  # parameters at which rows are compared
+NUM_POINTS = (8, 24)  # parameters at which rows are compared, the more where the fewer say nothing
 MOST_ENTRIES = 2**24  # of the log-densities of all rows at all of them
 SAMPLED = 2048  # rows among which those that stand for all are looked for
 # of the first pivot: those that are none, and between them and the others a gap, for those of an
@@ -98,14 +98,17 @@ def sufficient_rows(program: Program) -> SufficientRows | None:
         with quiet():
             with torch.no_grad():
                 inner = inner_points(program)
-                points = around(program, inner, NUM_POINTS, seed=0)
+                points = around(program, inner, NUM_POINTS[-1], seed=0)
                 factors = [program._factors(at(points, 0))]
                 entries = sum(term.numel() for term in factors[0].terms.values())
-                if entries < LEAST_TRIED or NUM_POINTS * entries > MOST_ENTRIES:
+                if entries < LEAST_TRIED or NUM_POINTS[-1] * entries > MOST_ENTRIES:
                     return None
-                factors += [program._factors(at(points, k)) for k in range(1, NUM_POINTS)]
-                find = _of_table if program.chain is None else _of_chain
-                found = find(program, factors)
+                find, found = _of_table if program.chain is None else _of_chain, None
+                for count in NUM_POINTS:
+                    factors += [program._factors(at(points, k)) for k in range(len(factors), count)]
+                    found = find(program, factors)
+                    if found is not None:
+                        break
             if found is None or not found.agrees(program, inner, 1, FAR):
                 return None
             return replace(found, entries=entries)

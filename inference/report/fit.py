@@ -65,6 +65,7 @@ from inference.report.sections import (
 )
 from inference.report.verdicts import (
     distance_in_words,
+    is_nearly_settled,
     record_of,
     verdict,
     why_undecided,
@@ -219,6 +220,8 @@ def _what(subject: Subject) -> Iterator[Part]:
     yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
     if subject.data is not None and checks_data(fit.model) and not has_sequences(fit):
         table = checked(fit.model, subject.data)[0]
+        if isinstance(table, Tensor) and table.dim() == 2:  # groups and covariates are no items
+            table = table[:, : table.shape[1] - fit.structure.num_given]
         missing = int(table.isnan().sum()) if isinstance(table, Tensor) else 0
         if missing:
             yield Paragraph(say("fit.gaps_note", missing=missing, size=table.numel()))
@@ -266,7 +269,13 @@ def _numbers(subject: Subject) -> Iterator[Part]:
         [
             "converged",
             "yes" if fit.converged else "no",
-            "" if fit.converged else say(f"fit.{'nearly' if near_optimum else 'not'}_final"),
+            ""
+            if fit.converged
+            else say("fit.nearly_settled")
+            if is_nearly_settled(fit)
+            else say("fit.nearly_final")
+            if near_optimum
+            else say("fit.not_final"),
         ],
         *_left(subject),
         [
@@ -420,10 +429,10 @@ def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[
         yield Note(say("fit.undecided", reason=why_undecided(subject)))
         return
     if found is not None:
-        yield Verbatim(with_names(subject.fit, text_of(found), subject.names))
+        yield Verbatim(with_names(subject.fit, text_of(found), subject.entry_names))
     is_told = local is not None and local.is_whole and record_of(subject).get("is_full_rank")
     if local is not None and not is_told:
-        yield Paragraph(with_names(subject.fit, local.text(), subject.names))
+        yield Paragraph(with_names(subject.fit, local.text(), subject.entry_names))
         size = subject.fit.num_parameters
         if local.num_judged > size:
             yield Note(say("fit.counted_too", size=size, rest=local.num_judged - size))

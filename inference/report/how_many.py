@@ -14,7 +14,7 @@ from inference.report.answers import Answer, answer_of, heading
 from inference.report.page import number, picture, write_page
 from inference.report.parts import Bullets, Finding, Note, Paragraph, Part, Section, Table, Verdict
 from inference.report.words import entry, finding, say, verdict_of
-from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.detectability import CLEAR, MISFIT
 from inference.selection.order_selection.result import (
     STEEPER,
     HowMany,
@@ -172,15 +172,17 @@ def _on_options(answer: HowManyOptions) -> Iterator[Finding]:
         yield finding(f"how_many.distinct.{kind}", groups=groups, number=number)
     if answer.held_out is not None:
         mark = "good" if answer.held_out == number else ""
-        best = answer.counted(answer.held_out)
-        yield finding("how_many.held_out.all", mark=mark, number=best)
+        held = answer.counted(answer.held_out)
+        yield finding("how_many.held_out.all", mark=mark, number=held)
     if answer.memory:
         costs = [
             f"the last {name} {abs(more):,.0f} {'less' if more < 0 else 'more'}"
             for name, more in answer.memory.items()
         ]
-        values = {"number": answer.counted(number), "costs": listed(costs)}
-        kind = "better" if answer.is_beaten else "worse"
+        best = int(answer.table["bic"].idxmin()[1])
+        least = min(answer.memory.values())
+        kind = "better" if answer.is_beaten else "worse" if least > CLEAR else "close"
+        values = {"number": answer.counted(best), "costs": listed(costs)}
         yield finding(f"how_many.memory.{kind}", **values)
 
 

@@ -18,7 +18,7 @@ def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
         own = fit.category_names.get(item)
         names += [item] if own is None else [f"{item} = {category}" for category in own[1:]]
     size = check.observed.shape[1]
-    return names if len(names) == size else [str(j) for j in range(size)]
+    return names if len(names) == size else [f"column {j}" for j in range(size)]
 
 
 def departures_in_words(check: PredictiveCheck, names: Sequence[str]) -> str:

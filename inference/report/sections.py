@@ -18,7 +18,7 @@ import numpy as np
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import Structure
 from inference.estimates import Estimate, EstimateTable, estimates_of
-from inference.fitting.columns import Names, variables_of, with_names
+from inference.fitting.columns import Names, dims_of, labels_of, variables_of, with_names
 from inference.fitting.result import Fit
 from inference.identifiability.fisher import InformationReport
 from inference.identifiability.of_fit import identifiability_of, information_of_distribution
@@ -39,6 +39,7 @@ from ppl_models.parts.repr import counted, few_digits, listed, shows_briefly
 MOST_ALONG = 8  # entries of a direction that are named
 MOST_ENTRIES, MOST_OPENED = 40, 400  # of one site, that are listed; where a click opens them
 SYMMETRIC = "precisions"  # site of symmetric matrices, whose pairs of entries are listed once
+NUMBERED = {name: f"{name} {{}}" for name in ("state", "option", "action", "attribute")}  # dims
 NEEDS_DATA = Note("Needs the data.")
 NEEDS_ALL = "they need all rows of the fit, and this page has some of them"
 
@@ -123,17 +124,34 @@ class Subject:
         return found if found < self.fit.num_rows else None
 
     @functools.cached_property
+    def entry_names(self) -> Names:
+        """Names by dim, with those of states, options, attributes and latents that have none.
+
+        Such as ``transitions[state 0, state 1]``, and ``loadings_2[latents_1[2], latents_2[0]]``,
+        as the tables of edges have them.
+        """
+        found = dict(self.names or {})
+        for site, value in self.fit.params.items():
+            for dim, size in zip(dims_of(self.fit, site, value.shape), value.shape, strict=True):
+                form = re.sub(r"^latent_(\d+)$", r"latents_\1[{}]", dim)
+                form = NUMBERED.get(dim.removeprefix("next_"), form)
+                labels = map(str, labels_of(self.fit, dim, size, found))
+                if form != dim and list(labels) == list(map(str, range(size))):
+                    found[dim] = [form.format(k) for k in range(size)]
+        return found
+
+    @functools.cached_property
     def estimates(self) -> EstimateTable:
         """The table of estimates, worked out once, from all rows of the fit or none."""
         is_part = self.num_sampled is not None and self.blocks is None
         data = None if is_part else self.data if self.blocks is None else self.blocks
-        found = estimates_of(self.fit, data, names=self.names, named=True)
+        found = estimates_of(self.fit, data, names=self.entry_names, named=True)
         note = NEEDS_ALL if is_part and found.note else found.note
         rows = dict[Any, Estimate]()
         for own in found.rows:
             pair = (*own.entry[:-2], *sorted(own.entry[-2:]))
             rows.setdefault(pair if own.site == SYMMETRIC else own, own)
-        note = with_names(self.fit, note, self.names)
+        note = with_names(self.fit, note, self.entry_names)
         return replace(found, note=note, rows=tuple(rows.values()))
 
 
@@ -316,7 +334,7 @@ def identified(structure: Structure, subject: Subject) -> str | HasText | None:
 @functools.singledispatch
 def warned(structure: Structure, subject: Subject) -> list[str]:
     """Warnings of the fit, with names in place of numbers."""
-    return [with_names(subject.fit, text, subject.names) for text in subject.fit.warnings]
+    return [with_names(subject.fit, text, subject.entry_names) for text in subject.fit.warnings]
 
 
 def text_of(found: str | HasText) -> str:
@@ -468,7 +486,7 @@ def of_rows(subject: Subject, ask: Callable[[Fit, Any], T]) -> T | Refused:
     without = without_rows(subject)
     found = tried(lambda: ask(subject.fit, subject.data)) if without is None else without
     if isinstance(found, Refused):
-        return Refused(with_names(subject.fit, found.reason, subject.names))
+        return Refused(with_names(subject.fit, found.reason, subject.entry_names))
     return found
 
 

@@ -34,6 +34,7 @@ from inference.report.sections import (
     determined,
     has_bounds,
     locally,
+    warned,
 )
 from inference.report.words import entry, finding, percent, say, verdict_of
 from ppl_models.parts.repr import counted, listed
@@ -55,6 +56,7 @@ LEAST_RIGHT = (
 MOST_SHARED = 6  # latents that all rows have in common, named in the verdict
 MOST_UNSURE = 0.5  # share of rows in which a latent may be unsure
 MOST_RHAT = 1.05  # of draws that are nearly settled
+ONE_OPTIMUM = 1.0  # nats within which starts have ended at optima that are as good
 NEAR = 0.1  # standard errors to the optimum, within which an estimate is as good as there
 
 
@@ -79,9 +81,8 @@ def on_convergence(subject: Subject) -> Finding:
     """Did the fit converge, and did other starts end there too?"""
     fit, restarts, longer = subject.fit, subject.fit.restarts, _longer(subject)
     if not fit.converged and fit.draws is not None:
-        value = "; ".join(fit.warnings[:2]) or "the draws have not settled"
-        is_near = len(fit.warnings) == 1 and worst_draws(fit)[0] <= MOST_RHAT
-        kind = "unsettled" if is_near else "refused"
+        value = "; ".join(warned(fit.structure, subject)[:2]) or "the draws have not settled"
+        kind = "unsettled" if is_nearly_settled(fit) else "refused"
         return finding(f"fit.convergence.{kind}", value=value, longer=longer)
     rest, near = distance_in_words(subject)
     word = f"{rest} " if rest else ""
@@ -98,6 +99,11 @@ def on_convergence(subject: Subject) -> Finding:
     if restarts.faults:
         return finding("fit.convergence.degenerate", **values)
     alone = restarts.optimum is not None and restarts.num_ended > 1 and restarts.num_reached == 1
+    gap = _gap_of_best(fit)
+    if gap > ONE_OPTIMUM:
+        alone, num = True, len(restarts.objective)
+        values["word"] = f"{values['word'].rstrip()} ".lstrip()
+        values["words"] = say("fit.best_alone", num=counted(num, "start"), gap=f"{gap:,.4g}")
     step = say("fit.starts_step", num=restarts.num_next) if alone else ""
     if rest and not near:
         engine = type(fit.method).__name__
@@ -107,6 +113,19 @@ def on_convergence(subject: Subject) -> Finding:
     if restarts.is_ambiguous:
         return finding("fit.convergence.ambiguous", **values)
     return finding("fit.convergence.all", mark="care" if alone else "good", step=step, **values)
+
+
+def _gap_of_best(fit: Fit) -> float:
+    """Nats from the best start to the next, of engines that do not compare optima themselves."""
+    ends = np.sort(np.asarray(fit.restarts.objective, dtype=np.float64))[::-1]
+    ends = ends[np.isfinite(ends)]
+    is_compared = fit.restarts.optimum is not None or fit.objective_name.endswith("per row")
+    return 0.0 if is_compared or len(ends) < 2 else float(ends[0] - ends[1])
+
+
+def is_nearly_settled(fit: Fit) -> bool:
+    """Tell whether chains that have not converged are near to it: a small R-hat, one warning."""
+    return fit.draws is not None and len(fit.warnings) == 1 and worst_draws(fit)[0] <= MOST_RHAT
 
 
 def worst_draws(fit: Fit) -> tuple[float, float]:
@@ -137,7 +156,7 @@ def distance_in_words(subject: Subject) -> tuple[str, bool]:
     if farthest < NEAR:
         off = " off its bound" if has_bounds(subject.estimates) else ""
         return say("fit.distance_near", off=off, max=max(farthest, 0.001)), True
-    values = {"entry": with_names(fit, name, subject.names), "farthest": farthest}
+    values = {"entry": with_names(fit, name, subject.entry_names), "farthest": farthest}
     return say("fit.distance_far", objective=rest.objective, **values), False
 
 
@@ -224,19 +243,19 @@ def beside_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
     if local is None:
         return _of_few_rows(subject, finding, theory)
     if finding.mark == "bad" and (local.num_open or local.is_flat):
-        words = with_names(fit, local.text(), subject.names)
+        words = with_names(fit, local.text(), subject.entry_names)
         return Finding("bad", finding.question, f"{finding.answer} {words}", finding.step)
     if local.num_open:
-        words = f"No. {with_names(subject.fit, local.text(), subject.names)} {theory}"
+        words = f"No. {with_names(subject.fit, local.text(), subject.entry_names)} {theory}"
         step = say("fit.undetermined_step")
         return Finding("bad", finding.question, words.strip(), finding.step or step)
     if local.is_flat:
-        note = with_names(fit, local.note, subject.names)
+        note = with_names(fit, local.note, subject.entry_names)
         words, step = f"Not at this estimate: {note}. {theory}", say("fit.no_interval")
         return Finding("care", finding.question, words.strip(), finding.step or step)
     if finding.mark == "good":
         return finding
-    near = f"{with_names(fit, local.text(), subject.names)} {say('fit.elsewhere')}"
+    near = f"{with_names(fit, local.text(), subject.entry_names)} {say('fit.elsewhere')}"
     return Finding(finding.mark, finding.question, f"{finding.answer} {near}", finding.step)
 
 
@@ -252,7 +271,7 @@ def _of_few_rows(subject: Subject, finding: Finding, theory: str) -> Finding:
 
 
 def _named(subject: Subject, entries: Iterable[str]) -> str:
-    return listed([with_names(subject.fit, entry, subject.names) for entry in entries])
+    return listed([with_names(subject.fit, entry, subject.entry_names) for entry in entries])
 
 
 def on_latents(subject: Subject) -> Finding | None:

@@ -121,7 +121,8 @@ def polish(
     graphs_of(result, threshold)  # refuses what has none
     model, params = thresholded(result.model, result.structure.layers, result.params, threshold)
     rows, method = as_fitted(result, data), method or result.method
-    return fit(model, rows, method, init=params, seed=result.seed, num_restarts=1)
+    weights = result.row_weights
+    return fit(model, rows, method, init=params, seed=result.seed, num_restarts=1, weights=weights)
 
 
 @shows_briefly

@@ -275,6 +275,9 @@ class OnGraph(constraints.Constraint):
         self.base, self.graph = base, graph
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "matrices of finite numbers with 0 where the graph has no edge"
+
     def check(self, value: Tensor) -> Tensor:
         return self.base.check(value[..., self.graph]).all(-1) & (value[..., ~self.graph] == 0).all(
             -1

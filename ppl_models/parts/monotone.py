@@ -158,6 +158,9 @@ class Rising(constraints.Constraint):
         self.base, self.graph, self.groups = constraints.real, graph, groups
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "matrices by which no attribute lowers an item, with 0 where the graph has no edge"
+
     def check(self, value: Tensor) -> Tensor:
         fine = (value[..., ~self.graph] == 0).all(-1)
         for group in self.groups:

@@ -19,6 +19,9 @@ class PositiveDefinite(type(constraints.positive_definite)):  # type: ignore[mis
         self.size = size
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "symmetric positive definite matrices"
+
     def check(self, value: Tensor) -> Tensor:
         """Check each matrix by itself, its entries for finiteness too.
 

@@ -79,6 +79,9 @@ class Simplexes(Shares):
         self.sizes = sizes
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "shares of at least 0 that sum to one by item"
+
     def check(self, value: Tensor) -> Tensor:
         totals = segments_of(self.sizes, value.device).total(value)
         return (value >= 0).all(-1) & ((totals - 1).abs() < 1e-6).all(-1)

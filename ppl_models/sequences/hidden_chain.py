@@ -84,6 +84,9 @@ class AllowedRows(Shares):
         self.graph = graph
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "rows of shares that sum to one, with 0 where no move is allowed"
+
     def check(self, value: Tensor) -> Tensor:
         graph = self.graph.to(value.device)
         return constraints.simplex.check(value).all(-1) & (

@@ -31,6 +31,9 @@ class MatrixSimplex(Shares):
         self.shape = shape
         super().__init__()
 
+    def __repr__(self) -> str:
+        return "matrices of shares that sum to one"
+
     def check(self, value: Tensor) -> Tensor:
         return constraints.simplex.check(value.flatten(-2))
 

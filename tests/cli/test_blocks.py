@@ -162,7 +162,7 @@ def test_factorizations_keep_the_amounts_of_all_rows(tmp_path):
     rng = np.random.default_rng(0)
     profiles, amounts = (
         np.array([[8, 4, 1, 0, 0, 1], [0, 1, 1, 5, 9, 1]]),
-        rng.gamma(2.0, 2.0, (ROWS, 2)),
+        rng.gamma(2.0, (2.0, 4.0), (ROWS, 2)),  # apart, so that every optimum has them in one order
     )
     table = pd.DataFrame(rng.poisson(amounts @ profiles) + 1, columns=[f"c{j}" for j in range(6)])
     table.to_parquet(tmp_path / "counts.parquet")

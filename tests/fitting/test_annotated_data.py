@@ -12,7 +12,7 @@ from scipy import sparse
 
 from inference import fit
 from inference.base.streaming import sources
-from ppl_models import Bernoulli, Mixture, PoissonFactorization, items_of
+from ppl_models import Bernoulli, Mixture, Poisson, PoissonFactorization, items_of
 from ppl_models.data.frames import SparseFrame
 
 ROWS, NAMES = [f"cell{i}" for i in range(90)], [f"g{j}" for j in range(6)]
@@ -94,3 +94,22 @@ def test_a_matrix_on_disk_is_refused() -> None:
     data.X = type("Dataset", (), {"shape": (90, 6)})()
     with pytest.raises(ValueError, match="X is an array or a sparse matrix in memory .* Dataset"):
         fit(Mixture(2), data)
+
+
+@pytest.mark.parametrize("family", [Poisson(), Bernoulli()], ids=str)
+def test_a_sparse_table_with_gaps_is_fitted_as_the_dense_one(family: Any) -> None:
+    """Gaps are explicit NaN entries of the sparse table; what it does not hold is 0."""
+    rng = np.random.default_rng(0)
+    rates = np.array([[0.2, 1.5, 0.1, 0.6], [1.2, 0.2, 0.9, 0.1]])[rng.integers(0, 2, 200)]
+    dense = rng.poisson(rates).astype(float)
+    dense = (dense > 0).astype(float) if isinstance(family, Bernoulli) else dense
+    gaps = rng.random(dense.shape) < 0.1
+    held = sparse.csr_matrix(np.where(gaps, -1.0, dense))
+    held.data[held.data == -1.0] = np.nan
+    dense[gaps] = np.nan
+    one, other = (fit(Mixture(2, family), data, seed=0) for data in (dense, held))
+    assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-6)
+    assert other.bic == pytest.approx(one.bic, abs=1e-6)
+    np.testing.assert_allclose(other.predict_proba(held), one.predict_proba(dense), atol=1e-4)
+    errors = [own.summary(data)["error"] for own, data in ((one, dense), (other, held))]
+    np.testing.assert_allclose(*errors, rtol=1e-3)

@@ -36,6 +36,7 @@ from ppl_models import (
     Normal,
     Poisson,
     PoissonFactorization,
+    SparseCoding,
 )
 from ppl_models.parts.distributions import OnGraph
 from ppl_models.parts.precisions import PositiveDefinite
@@ -435,7 +436,10 @@ WRONG: list[tuple[Any, str]] = [
     ({"weights": [0.7, 0.2]}, "got a sum of 0.9"),
     ({"weights": [-0.1, NAN]}, "shares of at least 0"),
     ({"weights": [1.0, NAN]}, "leave something for those that are free"),
-    ({"dispersion": [[-1.0, NAN], [NAN, NAN]]}, "'dispersion' has values outside its support"),
+    (
+        {"dispersion": [[-1.0, NAN], [NAN, NAN]]},
+        r"outside its support: numbers between .* were expected, got -1 at entry \(0, 0\)$",
+    ),
     ({"sizes": [1.0]}, "one of the parameters 'weights', 'predictors', 'dispersion' was expected"),
     ({"weights": ["a", "b"]}, "numbers, NaN where free, were expected"),
     ({"weights": [math.inf, NAN]}, "finite numbers"),
@@ -464,6 +468,11 @@ def test_engines_that_cannot_are_named() -> None:
         fit(Mixture(2, Normal()), NUMBERS, start, fixed={"predictors": [[0, NAN], [NAN] * 2]})
     with pytest.raises(ValueError, match="a free entry of a parameter was expected, to draw"):
         fit(program, torch.tensor(ANSWERS), NUTS(), fixed={"weights": [0.5] * 2, "chances": HALF})
+    for method in (None, EM(), SAEM()):
+        with pytest.raises(
+            ValueError, match=r"no engine holds parameters of SparseCoding.*without"
+        ):
+            fit(SparseCoding(2, 2, 1), NUMBERS, method, fixed={"noise": [1.0]})
     part = {"precisions": [[[2.0, NAN], [NAN, 2.0]], [[NAN] * 2] * 2]}
     for method in (NUTS(), Laplace()):
         with pytest.raises(ValueError, match="precisions.* holds matrices, of which|fix all of a"):

@@ -486,6 +486,8 @@ def test_wrong_settings_and_engines_are_named() -> None:
             fit(Mixture(2), x, labels=z, label_error=error)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="say how sure they are"):
         fit(Mixture(2), x, labels=np.eye(2)[z], label_error=0.1)
+    with pytest.raises(ValueError, match="labels were expected beside it, got 0.1 and labels=None"):
+        fit(Mixture(2), x, label_error=0.1)
     encoder, bits = DeepDiscreteEncoder(4, (2,)), np.zeros((150, 2))
     with pytest.raises(ValueError, match=r"labels: EM\(\), NUTS\(\).*SAEM"):
         fit(encoder, x, SAEM(), labels=bits)

@@ -4,6 +4,7 @@ that would count each row once refuse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,22 @@ import pytest
 import torch
 
 from inference import EM, NUTS, SVI, Fit, compare, fit
+from inference.acdc import acdc
 from inference.bootstrap import bootstrap
+from inference.causal.of_fit import profile_posterior
+from inference.inspection import (
+    class_accuracy,
+    classify_rows,
+    filter_merge_refit,
+    item_curves,
+    item_fit,
+    limited_information_fit,
+    local_dependence,
+    profile_shares,
+    validate_q,
+)
+from inference.inspection.noisy_or import LatentFilter
+from inference.loo import cross_validate
 from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
@@ -28,6 +44,7 @@ from ppl_models import (
     Normal,
     PoissonFactorization,
 )
+from ppl_models.datasets import mastery_test
 
 MODEL = Mixture(2, Bernoulli(), 3)
 
@@ -165,6 +182,72 @@ def test_sequences_have_weights() -> None:
     torch.testing.assert_close(
         one.params["transitions"], other.params["transitions"], rtol=1e-6, atol=1e-8
     )
+
+
+def skills() -> tuple[LatentAttributeModel, Any]:
+    test = mastery_test(num_items=12, num_attributes=3, seed=1)
+    return LatentAttributeModel(test.model.q_matrix, items="dina"), test.draw(150, seed=2)[0]
+
+
+QUESTIONS: dict[str, tuple[Callable[[], tuple[Any, Any]], Callable[[Fit, Any], Any]]] = {
+    "classify_rows": (
+        skills,
+        lambda own, rows: (
+            (found := classify_rows(own, rows, num_replicates=0)).accuracy,
+            found.consistency,
+            found.attribute_accuracy,
+            found.attribute_consistency,
+            found.confusion,
+        ),
+    ),
+    "class_accuracy": (
+        lambda: (MODEL, answers()),
+        lambda own, rows: (
+            (found := class_accuracy(own, rows, num_replicates=0)).accuracy,
+            found.by_class,
+            found.largest,
+            found.entropy_r2 - own.entropy_r2(rows),
+        ),
+    ),
+    "profile_shares": (skills, lambda own, rows: profile_shares(own, rows).standard_errors),
+    "item_curves": (skills, lambda own, rows: item_curves(own, rows).standard_errors),
+    "filter_merge_refit": (
+        lambda: (NoisyOr(3, 1), answers()),
+        lambda own, rows: filter_merge_refit(own, rows, LatentFilter((0,), (), {}, torch.zeros(1)))[
+            1
+        ].params["failure"],
+    ),
+    "item_fit": (skills, lambda own, rows: item_fit(own, rows).statistic),
+    "local_dependence": (skills, lambda own, rows: local_dependence(own, rows).z),
+    "limited_information_fit": (skills, lambda own, rows: limited_information_fit(own, rows).m2),
+    "validate_q": (skills, lambda own, rows: validate_q(own, rows).gain),
+    "profile_posterior": (skills, lambda own, rows: profile_posterior(own, rows).table),
+    "cross_validate": (
+        lambda: (MODEL, answers()),
+        lambda own, rows: cross_validate(own, rows, num_folds=2).elpd,
+    ),
+    "acdc": (
+        lambda: (Mixture(2, Normal()), np.random.default_rng(0).normal(size=(80, 2))),
+        lambda own, rows: acdc({2: own}, rows).raw[2],
+    ),
+}
+REFUSED = list(QUESTIONS)[5:]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions_count_rows_by_their_weights_or_refuse(name: str) -> None:
+    (model, rows), ask = QUESTIONS[name][0](), QUESTIONS[name][1]
+    rows = np.asarray(rows, dtype=float)
+    weights = np.random.default_rng(3).integers(1, 4, len(rows))
+    one = fit(model, rows, EM(), num_restarts=2, weights=weights)
+    if name in REFUSED:
+        with pytest.raises(ValueError, match=rf"{name}: not worked out for weighted rows"):
+            ask(one, rows)
+        return
+    repeated = rows.repeat(weights, 0)
+    whole = fit(model, repeated, EM(), init=one)
+    for weighed, counted in zip(ask(one, rows), ask(whole, repeated), strict=True):
+        np.testing.assert_allclose(np.asarray(weighed), np.asarray(counted), rtol=1e-3, atol=1e-5)
 
 
 def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:

@@ -254,13 +254,19 @@ def test_corrected_shares_of_random_classes_are_unbiased() -> None:
 def test_shares_of_classes_by_hand() -> None:
     said = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]], dtype=F64)
     true = torch.tensor([[0.3, 0.7], [0.1, 0.9], [0.6, 0.4], [0.5, 0.5]], dtype=F64)
-    share, guess, _, *by_class = _judged(said, true)  # the class said first is the second
+    once = torch.ones(4, dtype=F64)
+    share, guess, _, *by_class = _judged(said, true, once)  # the class said first is the second
     assert share == pytest.approx((0.7 + 0.9 + 0.6 + 0.5) / 4)
     assert guess == pytest.approx(2.5 / 4)
     assert by_class == pytest.approx([0.6, 0.7])
-    share, _, entropy_r2, *_ = _judged(said, said)
+    share, _, entropy_r2, *_ = _judged(said, said, once)
     assert share == pytest.approx(0.75)
     assert entropy_r2 == pytest.approx(1 + float((said * said.log()).sum()) / (4 * np.log(2)))
+    weights = torch.tensor([3, 1, 2, 1])
+    np.testing.assert_allclose(
+        _judged(said, true, weights.double()),
+        _judged(*(x.repeat_interleave(weights, 0) for x in (said, true)), torch.ones(7, dtype=F64)),
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ under a wrong Q-matrix.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -100,6 +101,33 @@ def test_the_definition(root: Any) -> None:
     assert found.srmsr == pytest.approx(
         np.sqrt(((np.corrcoef(items.numpy().T) - implied)[above] ** 2).mean())
     )
+
+
+@pytest.mark.parametrize("root", [Saturated(), Independent()], ids=["saturated", "independent"])
+def test_known_parameters_take_no_degree_of_freedom(root: Any) -> None:
+    model = LatentAttributeModel(Q, items="additive", root=root)
+    graph = model.layers()[0].graph
+    assert graph is not None
+    truth = {"loadings": 2.0 * graph.double(), "intercepts": torch.full((6,), -1.0, dtype=F64)}
+    site, value = "profiles", torch.tensor([0.35, 0.15, 0.1, 0.4], dtype=F64)
+    if isinstance(root, Independent):
+        site, value = "proportions", torch.tensor([0.5, 0.4], dtype=F64)
+    items = Program(model, None, 600).simulate(truth | {site: value}, 3)["items"]
+    fixed = {
+        "intercepts": np.array([-1.0, -1.0, *[np.nan] * 4]),
+        site: np.array([float(value[0]), *[np.nan] * (len(value) - 1)]),
+    }
+    result = fit(model, items, EM(tolerance=1e-6), num_restarts=1, fixed=fixed)
+    free = [("loadings", tuple(place)) for place in graph.nonzero().tolist()]
+    free += [("intercepts", (j,)) for j in range(2, 6)]
+    free += [(site, (k,)) for k in range(1, len(value) - (site == "profiles"))]
+    found = limited_information_fit(result, items)
+    expected, degrees = by_definition(model, result.params, items, free)
+    assert (found.degrees, degrees) == (21 - result.num_parameters, found.degrees)
+    assert found.m2 == pytest.approx(expected, rel=1e-5)
+    tied = dataclasses.replace(result, tied=result.fixed)
+    with pytest.raises(ValueError, match="tied parameters"):
+        limited_information_fit(tied, items)
 
 
 def test_the_interval_of_rmsea() -> None:

@@ -272,11 +272,13 @@ def test_steps_in_the_order_of_the_file_and_states_by_their_words(table, tmp_pat
     assert path["state"].tolist() == frame["state"].tolist()
     page = (out / "report.html").read_text(encoding="utf-8")
     assert re.search(
-        r"low\[\d+, 0, up\]", page
+        r"low\[state \d+, option 0, up\]", page
     )  # actions by their words, states, which are numbers in the file, by numbers
     assert (out / "posterior.nc").exists()
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
-    assert re.search(r"low\[\d+, 0, up\]", (out / "report.html").read_text(encoding="utf-8"))
+    assert re.search(
+        r"low\[state \d+, option 0, up\]", (out / "report.html").read_text(encoding="utf-8")
+    )
     told = CliRunner().invoke(
         app,
         ["predict", str(out), str(tmp_path / "walks.csv"), "--out", str(tmp_path / "again.csv")],

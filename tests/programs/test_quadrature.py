@@ -17,6 +17,9 @@ from scipy.special import expit, gammaln, logsumexp
 from torch import Tensor
 
 from inference import EM, NUTS, EstimateWarning, Fit, fit
+from inference.engines.integration import with_nodes
+from inference.fitting.problem import problem_of
+from inference.programs.expectation import Expectation
 from inference.programs.program import Program
 from inference.programs.quadrature import Quadrature, integrated
 from inference.uncertainty import standard_errors
@@ -383,3 +386,42 @@ def test_what_cannot_be_integrated_is_refused_in_a_sentence(model: Any, words: s
     with pytest.raises(ValueError, match=words) as caught:
         fit(model, data, EM())
     assert "\n" not in str(caught.value)
+
+
+def test_an_m_step_ends_at_the_maximum() -> None:
+    """The slope of the log-posterior is nought after one M-step from far, in every coordinate."""
+    data, _ = answers(80, 5, 3)
+    program = Program(integrated(mixture_rasch, Quadrature({"ability": 1}, 15)), data)
+    start = {
+        "weights": torch.tensor([[0.7, 0.3]], dtype=F64),
+        "sigma": torch.tensor([[2.5, 0.4]], dtype=F64),
+        "difficulty": torch.linspace(-1, 3, 10, dtype=F64).reshape(1, 2, 5),
+    }
+    at = Expectation(program)
+    slopes = []
+    for params in (start, at.maximise(at.posteriors(start), start, 20)):
+        free = {k: v.detach().requires_grad_() for k, v in program.unconstrained(params).items()}
+        values = program.constrained(free)
+        total = (program.log_marginal(values) + program.log_prior(values)).sum()
+        slopes.append(torch.cat([x.ravel() for x in torch.autograd.grad(total, [*free.values()])]))
+    before, after = (float(slope.abs().max()) for slope in slopes)
+    assert before > 1.0
+    assert after < 1e-4
+
+
+def test_shapes_in_the_way_of_nodes_are_said_before_all_latents_are_drawn() -> None:
+    """Latents of persons indexed from the left, where the nodes stand: a plain fit draws them."""
+
+    def from_the_left(data: Tensor) -> None:
+        sigma = pyro.sample("sigma", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+        with pyro.plate("persons", len(data)):
+            ability = pyro.sample("ability", dist.Normal(0.0, sigma))
+            logits = ability[:, None].expand(len(data), data.shape[1])
+            pyro.sample("y", dist.Bernoulli(logits=logits).to_event(1), obs=data)
+
+    data, _ = answers(30, 4, 0)
+    problem = problem_of(from_the_left, data, 0)
+    with pytest.warns(EstimateWarning, match="NUTS.. draws .*ability.* broadcast from the right"):
+        assert with_nodes(problem, must=False) is problem
+    with pytest.raises(ValueError, match="broadcast from the right"):
+        with_nodes(problem, must=True)

@@ -118,6 +118,21 @@ def test_a_regression_whose_rows_are_no_sums_of_few_keeps_them_all() -> None:
     assert sufficient_rows(program) is None
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-9, 1e-6, 1e-3])
+def test_rows_that_are_nearly_sums_of_few_stay_all(share: float) -> None:
+    """A normal row, and a share of a function that is no such sum."""
+
+    def nearly(data: Tensor) -> None:
+        place = pyro.sample("place", dist.Normal(torch.zeros(2), 5.0).to_event(1))
+        with pyro.plate("rows", len(data)):
+            z = pyro.sample("z", dist.Bernoulli(0.4)).long()
+            pyro.sample("y", dist.Normal(place[z], 1.0), obs=data)
+            pyro.factor("bent", share * torch.sin(3 * data * place[z]))
+
+    found = sufficient_rows(Program(nearly, drawn(SIZE)))
+    assert (found is None) == (share > 0)
+
+
 def test_few_rows_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert sufficient_rows(Program(NORMAL, drawn(100))) is None

@@ -20,10 +20,13 @@ from inference.estimates import estimates_of
 from inference.plots.layers import plot_loadings
 from inference.report.fit import _answer
 from inference.report.sections import Subject
+from inference.report.verdicts import on_convergence
 from inference.report.words import entry, finding, verdict_of
 from ppl_models import (
+    AttributeGroups,
     Bernoulli,
     Blocks,
+    ContinuousOptionsHMM,
     DeepDiscreteEncoder,
     FactorAnalysis,
     HiddenMarkov,
@@ -205,3 +208,79 @@ def test_a_dictionary_whose_residuals_contradict_it_is_not_compared_with_the_dat
     assert "No misfit found here" not in words
     fine = quiet(SparseCoding(6, 3, 2), data)
     assert "simulated from the fit" in page(fine, data)
+
+
+def test_entries_of_latents_states_and_attributes_have_the_names_of_the_tables() -> None:
+    """A sequence of numbers, as in loadings_2[2, 1], says nothing of what depends on what."""
+    rng = np.random.default_rng(0)
+    top = (rng.random((300, 1)) < 0.5) * np.ones((1, 4))
+    below = (rng.random((300, 4)) < np.where(top > 0, 0.85, 0.15)).repeat(3, 1)
+    data = pd.DataFrame(below + 0.3 * rng.normal(size=below.shape)).add_prefix("m")
+    found = quiet(DeepDiscreteEncoder(latent_sizes=(4, 1)), data)
+    words = page(found, data)
+    assert "loadings_2[latents_1[0], latents_2[0]]" in words
+    assert "loadings_2[0, 0]" not in words
+    steps = pd.DataFrame({"sequence": 0, "time": np.arange(200), "x": rng.normal(size=200)})
+    steps["x"] += 4.0 * (np.arange(200) // 20 % 2)
+    words = page(quiet(HiddenMarkov(2, Normal()), steps), steps)
+    assert "transitions[state 0, state 1]" in words
+    answers = pd.DataFrame((below[:, :9] * 0.7 + 0.15 > rng.random((300, 9))).astype(int))
+    answers = answers.add_prefix("i")
+    found = quiet(LatentAttributeModel(None, items="additive", num_attributes=3), answers)
+    words = page(found, answers)
+    assert "attribute 0]" in words
+    assert "loadings[i0, 0]" not in words
+
+
+def test_policies_along_continuous_states_name_features_and_actions() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(240, 2))
+    action = (rng.random(240) < 1 / (1 + np.exp(-3 * x[:, 0]))).astype(float)
+    data = pd.DataFrame(
+        {"sequence": np.arange(240) // 24, "x": x[:, 0], "speed": x[:, 1], "action": action}
+    )
+    data["time"] = np.arange(240) % 24
+    found = quiet(ContinuousOptionsHMM(2, 2, 2), data)
+    assert str(found).partition("latents")[2].partition("\n")[0].split() == ["options"]
+    assert "low_weights[0, action 1, speed]" in found.summary().index
+    words = page(found, data)
+    assert "low_weights[option 0, action 1, x]" in words
+    assert "high_weights[option 1, other option, speed]" in words
+
+
+def test_entries_of_groups_are_counted_without_the_column_of_groups() -> None:
+    rng = np.random.default_rng(2)
+    q_matrix = pd.DataFrame([[1, 0], [0, 1]] * 3, [f"i{j}" for j in range(6)], ["a", "b"])
+    skills = rng.random((200, 2)) < 0.5
+    right = (skills[:, [0, 1] * 3] * 0.7 + 0.15) > rng.random((200, 6))
+    answers = pd.DataFrame(right.astype(float), columns=q_matrix.index)
+    answers.iloc[::10, 0] = np.nan
+    answers["group"] = np.where(rng.random(200) < 0.5, "east", "west")
+    model = AttributeGroups(LatentAttributeModel(q_matrix, items="dina"))
+    assert "20 of 1,200 entries are missing" in page(quiet(model, answers), answers)
+
+
+def test_a_dictionary_that_one_start_alone_found_is_to_be_read_with_care() -> None:
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(6, 9))
+    codes = np.zeros((150, 9))
+    for row in codes:
+        row[rng.choice(9, 2, replace=False)] = 1 + rng.random(2)
+    data = codes @ columns.T + 0.02 * rng.normal(size=(150, 6))
+    found = quiet(SparseCoding(num_columns=9, sparsity=2), data, num_restarts=2)
+    for gap, mark in ((0.5, "good"), (30.0, "care")):
+        ends = found.objective - torch.tensor([0.0, gap], dtype=torch.float64)
+        other = replace(found, restarts=replace(found.restarts, objective=ends))
+        answer = on_convergence(Subject(other, data, None, None))
+        assert answer.mark == mark
+        assert ("reached by one start alone" in answer.answer) == (mark == "care")
+
+
+def test_rows_worth_less_than_one_profile_draw_no_graph() -> None:
+    """Failed before: num_rows must be a number of at least 1, got 0.9999999999999997."""
+    rng = np.random.default_rng(4)
+    q_matrix = [[1, 0], [0, 1], [1, 1]] * 4
+    answers = (rng.random((10, 12)) < 0.5).astype(float)
+    words = page(quiet(LatentAttributeModel(q_matrix, items="dina"), answers), answers)
+    assert "num_rows" not in words
+    assert "No graph is drawn" in words

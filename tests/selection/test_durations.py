@@ -85,6 +85,11 @@ def test_other_fits_are_refused() -> None:
     one = fit(HiddenMarkov(1, Normal(), 1), data)
     with pytest.raises(ValueError, match="durations_test: a fit of at least two states"):
         durations_test(one, data)
+    states = np.full((1, 60), -1)
+    states[0, 0] = 0
+    labelled = fit(HiddenMarkov(2, Normal(), 1), data, labels=states)
+    with pytest.raises(ValueError, match="durations_test: not worked out for a fit with labels"):
+        durations_test(labelled, data)
     mixture = fit(Mixture(1, Normal(), 1), data)
     with pytest.raises(ValueError, match="durations_test: a fit of a hidden Markov model was exp"):
         durations_test(mixture, data)

@@ -5,6 +5,7 @@ alike.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,31 @@ def test_a_policy_that_looks_at_the_last_action_is_no_option() -> None:
     assert "looks at the action of the step before" in found.verdict
     assert found.fit.model.num_options in (1, 2)
     assert how_many_verdict(found).mark == "bad"
+
+
+@pytest.mark.parametrize(
+    ("lead", "mark", "words"),
+    [(-30.0, "bad", "30 less"), (-4.0, "care", "4 less"), (4.0, "care", "4 more")],
+)
+def test_a_policy_with_memory_beats_options_by_a_clear_difference_alone(
+    found, lead: float, mark: str, words: str
+) -> None:
+    """Memory is compared with the best number by BIC, also where another is taken."""
+    rows = [{**row, "bic": 0.0 if row["num_components"] == 1 else 50.0} for row in found.rows]
+    close = replace(found, rows=tuple(rows), evidence={**found.evidence, "memory": {"state": lead}})
+    assert close.is_beaten == (mark == "bad")
+    (asked,) = [
+        own
+        for own in how_many_verdict(close).findings
+        if own.question == "Would memory do without options?"
+    ]
+    assert asked.mark == mark
+    assert "that of 1 option, the best number by BIC" in asked.answer
+    assert words in asked.answer
+    doubts = _doubts(
+        {("options", k): float(k) for k in (1, 2)}, (1, 2), (1, 1, 1), (), {"state": lead}, {}
+    )
+    assert any("below that of every number" in own for own in doubts) == (lead < 0)
 
 
 @pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning")

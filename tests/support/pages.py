@@ -37,6 +37,8 @@ load_modules("inference.report.kinds")
 DENIALS = (
     ("No check on this page speaks against", "warnings below"),
     ("Nearly.", "the estimates are not final"),
+    ("Nearly: ", "the estimates are not final"),
+    ("No check on this page speaks against", "reached by one start alone"),
     ("No pair of items is associated beyond", "shares more than the attributes explain: "),
     (
         "is expected to be done worse by those who have one attribute more",
@@ -85,6 +87,8 @@ SLIPS = {
     "one of many": r"(?<![\d.,])1 (rows|items|latents|groups|components|attributes|columns) ",
     "two words for one place": r"\S  \S",
     "a choice of nothing": r": try or |; try or |, or \.",
+    "two sentences without a space": r"[a-z]\.[A-Z][a-z]",
+    "a sentence that begins small": r"[a-z] \w+\. more than",
 }
 BARE = ("Yes.", "No.", "Nearly.", "Yes. ", "")  # answers that say nothing
 

@@ -258,7 +258,7 @@ def _(structure: LayeredStructure, subject: Subject) -> list[Section]:
 
 def _covariates(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:
     yield Paragraph(say("layers.odds_ratios"))
-    yield odds_ratios(subject, lambda latent: f"{structure.layers[-1].parent}[{latent}]")
+    yield odds_ratios(subject, str)
 
 
 def _loadings(structure: LayeredStructure, subject: Subject) -> Iterator[Part]:

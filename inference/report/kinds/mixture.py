@@ -349,7 +349,12 @@ def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> 
     modal = [f"{100 * share:.1f} %" for share in put[:MOST_GROUPS]]
     rows.append(["share of rows by most probable group", *modal, "100 %", ""])
     sure = [number(own, 3) if own > 0 else "" for own in groups.right[:MOST_GROUPS]]
-    rows.append(["mean probability of the group in these rows", *sure, "", ""])
+    found = subject.once(certainty) if len(labels) > 1 else None
+    is_corrected = found is not None and not (found.note or found.is_enough)
+    title = "mean probability of the group in these rows" + (
+        ", uncorrected" if is_corrected else ""
+    )
+    rows.append([title, *sure, "", ""])
     for j, name in enumerate(groups.names[:MOST_ITEMS]):
         rows.append(
             [
@@ -360,7 +365,6 @@ def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> 
         )
     yield Paragraph(say("mixture.profiles_note", names=_names_note(subject)))
     yield Table(head, rows)
-    found = subject.once(certainty) if len(labels) > 1 else None
     if found is not None and not _is_latent_class(structure):  # these have a table
         said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
         yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}).")

@@ -61,9 +61,12 @@ def _(structure: OptionsStructure | ContinuousOptionsStructure, subject: Subject
         options=counted(about.num_options, "hidden option"),
     )
     asked = (on_convergence, _on_theorem, _on_names, on_latents, _on_length, on_prediction)
+    choice = "inference.selection.select_dimension"
+    if isinstance(structure, OptionsStructure):
+        choice = "ppl-models select options-hmm, or inference.selection.select_components"
     return verdict_of(
         [what_was_fitted(words), *(ask(subject) for ask in asked)],
-        *subject.number_step(say("options.number_step")),
+        *subject.number_step(say("options.number_step", choice=choice)),
     )
 
 

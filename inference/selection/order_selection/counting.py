@@ -22,12 +22,11 @@ from inference.fitting.fit import fit_from
 from inference.fitting.result import Fit
 from inference.programs.program import Params
 from inference.selection.growing import MORE_STARTS, too_low
-from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.detectability import CLEAR, MISFIT
 from inference.selection.order_selection.result import Climb, HowMany, Status
 from inference.structures.registry import structure_of
 from ppl_models.descriptions.row_distributions import RowDistribution, SkewNormal
 
-CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
 RISEN = 2 * CLEAR  # beyond which a penalised deviance has risen clearly
 FINALISTS = 3  # starts that go on to the end
 LARGEST = (6, 12)  # numbers up to which is compared where no grid is given

@@ -22,6 +22,7 @@ LENIENT = 4 / 3
 MOST_ROWS, DRAWN_COLUMNS = 1000, 100  # beyond, what is seen falls as one over the root of the rows
 WIDEST = 5.0  # standard deviation that is tried
 MISFIT = 3.0  # standard deviations of exact noise from which noise contradicts its distribution
+CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995: very strong)
 
 
 def noise_edge(num_rows: int, num_items: int) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 from inference.base.drawing import ask, draw
 from inference.base.frames import pd
 from inference.fitting.result import Fit
-from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.detectability import CLEAR, MISFIT
 from inference.selection.order_selection.groups import Groups
 from ppl_models.parts.repr import counted, shows_briefly, told, told_html
 from ppl_models.parts.surface import Renamed
@@ -366,8 +366,8 @@ class HowManyOptions(HowMany):
 
     @property
     def is_beaten(self) -> bool:
-        """Policy without options, but with memory, of a lower BIC than any number of options."""
-        return min(self.memory.values(), default=0.0) < 0
+        """Policy with memory, without options, of a BIC clearly below any number of options."""
+        return min(self.memory.values(), default=0.0) < -CLEAR
 
     def _number_of_misfit(self) -> str:
         reason = "the noise of its options is not that of the model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,6 +114,7 @@ def log_prior_activities(about: FactorizationDescription, params: Params) -> Ten
 
 State = TypeVar("State")
 RACE = (10, 20, 40)
+RACE_OF_NEWTON = (2, 4, 8)  # of five extrapolated Newton steps, after one of EM updates
 RACE_IN_CELLS = (1, 2, 4)  # of rounds of Newton steps, of which few tell starts apart
 RACE_OF_SQUARES = (3, 5, 10)
 SMOOTHED = 0.01  # share of a row's mean in activities that a fit of blocks starts from
@@ -124,26 +126,27 @@ class Factorize:
     """Point estimates of signatures and activities by monotone updates, restarts as one batch.
 
     Rows may come in blocks (:class:`~inference.base.streaming.row_blocks.RowBlocks`): every pass
-    solves them block by block and adds up what the signatures want to know of them, K x J numbers a
-    restart. The activities stay in the memory of the process that has the rows, about ten numbers a
-    row and component beside one a restart, for an update starts from those of the one before.
+    moves them block by block and adds up slopes and Hessians of the signatures, J K (K + 3) / 2
+    numbers a restart (K J of updates without Hessians), by the same code as rows in memory. The
+    activities stay in the memory of the process that has the rows, about ten numbers a row and
+    component beside one a restart, for an update starts from those of the one before.
 
-    Counts: multiplicative updates (EM), extrapolated by SQUAREM (Varadhan and Roland 2008,
-    doi:10.1111/j.1467-9469.2007.00585.x); a dispersion moves by Newton steps between them. Normal
-    entries: alternating non-negative updates, extrapolated (Ang and Gillis 2019,
-    doi:10.1162/neco_a_01157), or the exact truncated singular value decomposition where nothing is
-    bounded. Counts of a sparse table, or of a large one that is mostly zero, are read by their
-    non-zero cells; with flat priors rows and columns then move by Newton steps, and by the
-    multiplicative update where those do not gain. A restart stops when its objective gains
-    relatively less than ``tolerance`` over fifteen updates (five Newton steps), which count as one
-    iteration.
+    Counts with flat priors, of at most 64 components: rows and columns move by Newton steps
+    (:mod:`inference.structures.factorization.newton`), of a dense table extrapolated and after
+    fifteen multiplicative updates; a sparse table, or a large one that is mostly zero, is read by
+    its non-zero cells. Other counts: multiplicative updates (EM), extrapolated by SQUAREM
+    (Varadhan and Roland 2008, doi:10.1111/j.1467-9469.2007.00585.x). A dispersion moves by a Newton
+    step an iteration. Normal entries: alternating non-negative updates, extrapolated (Ang and
+    Gillis 2019, doi:10.1162/neco_a_01157), or the exact truncated singular value decomposition
+    where nothing is bounded. A restart stops when its objective gains relatively less than
+    ``tolerance`` over fifteen updates or five Newton steps, which count as one iteration.
 
     Args:
         max_sweeps: updates a restart at most.
-        tolerance: relative gain of the objective.
-        race: after 10, 20 and 40 iterations (1, 2 and 4 of Newton steps; 3, 5 and 10 of Normal
-            entries) only the better half of the restarts still running goes on; the others keep
-            what they have reached and count as not converged.
+        tolerance: relative gain of the objective, for counts of the whole log-likelihood.
+        race: after 10, 20 and 40 iterations (2, 4 and 8 of Newton steps, 1, 2 and 4 of a sparse
+            table; 3, 5 and 10 of Normal entries) only the better half of the restarts still
+            running goes on; the others keep what they have reached and count as not converged.
 
     Raises:
         ValueError: for numbers that are not positive, or a race that is not a bool.
@@ -280,25 +283,28 @@ class Factorize:
         ``progress``, ``store``: what is told and written on the way; ``num_rows``: of all
         processes.
         """
-        newton = isinstance(updates, SparseCounts) and updates.takes_newton(
-            course.params["signatures"].shape[1]
-        )
-        rungs: tuple[int, ...] = RACE_IN_CELLS if newton else RACE
-        width = updates.x.shape[-1]
         z, phi = course.params["activities"], course.params["signatures"]
+        takes_newton = isinstance(updates, Counts) and updates.takes_newton(phi.shape[1])
+        rungs: tuple[int, ...] = RACE_IN_CELLS if takes_newton else RACE
+        width = updates.x.shape[-1]
+        begins = math.inf  # iterations before the extrapolation
         if isinstance(updates, LeastSquares):
             rungs, width = RACE_OF_SQUARES, phi.shape[1]  # its sweeps make tables of N x K
-            course.ahead = course.ahead or updates.begin(z, phi)
-        rungs = rungs if self.race else ()
+            begins = 0
+        elif takes_newton and not isinstance(updates, SparseCounts):
+            rungs, begins = RACE_OF_NEWTON, 1
+        rungs, constant = rungs if self.race else (), updates.constant()
         size = max(1, BLOCK_ELEMENTS // (num_rows * width))
         while (
             len(course.active)
             and course.num_sweeps < self.max_sweeps
             and not (progress.stopped and course.num_sweeps)
         ):
+            if len(course.history) >= begins:
+                course.ahead = course.ahead or updates.begin(z, phi)
             values = [self._climb(updates, course, block) for block in course.active.split(size)]
-            value = torch.cat(values)
-            gap = course.advance(value.double().cpu(), self.tolerance, rungs)
+            value = torch.cat(values).double().cpu() + constant
+            gap = course.advance(value, self.tolerance, rungs)
             best = float(course.last.max())
             progress.update(course.num_sweeps, best, len(course.active), gap, "Factorize")
             if store is not None and (len(course.history) % store.every == 0 or progress.stopped):
@@ -316,20 +322,24 @@ class Factorize:
             return torch.stack([own[2] for own in found])
         if isinstance(updates, DispersedCounts):
             updates = replace(updates, size=params["dispersion"][active].reciprocal().unsqueeze(-1))
-        if isinstance(updates, LeastSquares):
-            ahead = {name: value[active] for name, value in course.ahead.items()}
-            for _ in range(3 * CHECK_EVERY):
+        ahead = {name: value[active] for name, value in course.ahead.items()}
+        if ahead:
+            for _ in range(3 * CHECK_EVERY if isinstance(updates, LeastSquares) else CHECK_EVERY):
                 a, b, ahead = updates.extrapolated(a, b, ahead)
-            for name, own in ahead.items():
-                course.ahead[name][active] = own
-            value = updates.varying(a, b)
-        else:
+            value = (
+                updates.varying(a, b) if isinstance(updates, LeastSquares) else ahead["explained"]
+            )
+        elif isinstance(updates, Counts):
             value = updates.varying(a, b)
             for _ in range(CHECK_EVERY):
                 a, b, value = accelerated(updates, updates.sweep, a, b, value)
         if isinstance(updates, DispersedCounts):
             updates, value = updates.dispersed(a, b)
             params["dispersion"][active] = updates.size.reciprocal().squeeze(-1)
+            if ahead:
+                ahead["explained"] = value
+        for name, own in ahead.items():
+            course.ahead[name][active] = own
         params["activities"][active], params["signatures"][active] = a, b
         return value
 

@@ -24,17 +24,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from inference.structures.factorization.newton import ROUNDING, SHARES, Corner, newton
 from inference.structures.factorization.updates import FLOOR, Counts
 from ppl_models.data.sparse import SparseTable
 from ppl_models.descriptions.components import FactorizationDescription
 
 CELLS_AT_ONCE = 2**16  # of a block of rows: beyond, they leave the processor's cache
 NUMBERS_AT_ONCE = 2**19  # of the Hessians of its rows
-PASSES = 5  # over the components, of a Newton step
-RIDGE = 1e-5  # of the diagonal of a Hessian
-ROUNDING = 1e-12  # of a row's value, which a step may lose
-SHARES = (0.3, 0.03)  # of a Newton step that is too long
-MOST_COMPONENTS = 64  # Hessians of more cost more than they save
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +48,6 @@ class SparseCounts(Counts):
         """For a sparse table."""
         shape, rate = about.activity_prior or (1.0, 0.0)
         return cls(data, None, about.concentration, shape, rate)
-
-    def takes_newton(self, num_components: int) -> bool:
-        """Tell whether Newton steps pay: under flat priors, with Hessians that are not large."""
-        is_flat = self.concentration == 1 and self.shape == 1 and self.rate == 0
-        return is_flat and num_components <= MOST_COMPONENTS
 
     def at(self, index: Tensor) -> Self:
         return type(self)(self.x[index], None, self.concentration, self.shape, self.rate)
@@ -95,8 +86,11 @@ class SparseCounts(Counts):
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         if z.dim() == 2:
             return self.log_likelihood_rows(z.unsqueeze(0), phi.unsqueeze(0))[0]
-        flat = SparseCounts(self.x, None)
-        return flat.values(z, phi) - self.x.row_sums(torch.lgamma(self.x.values + 1))
+        return super().log_likelihood_rows(z, phi)
+
+    def log_factorials(self) -> Tensor:
+        found: Tensor = self.x.row_sums(torch.lgamma(self.x.values + 1))
+        return found
 
     def _ratio(self, z: Tensor, phi: Tensor) -> Tensor:
         """Ratio x / mu of the cells, (C,)."""
@@ -138,30 +132,6 @@ def _by_columns(x: SparseTable, values: Tensor, factor: Tensor) -> Tensor:
     return torch.from_numpy(found)
 
 
-class _Corner:
-    """Upper corners of symmetric matrices (K, K) as rows of K (K + 1) / 2 numbers."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.first, self.second = torch.triu_indices(size, size)
-        places = torch.zeros(size, size, dtype=torch.long)
-        places[self.first, self.second] = torch.arange(len(self.first))
-        self.places = torch.maximum(places, places.T)
-
-    def of(self, rows: Tensor) -> Tensor:
-        """Products of the columns of ``rows`` (n, K) by twos, (n, K (K + 1) / 2)."""
-        out, begin = rows.new_empty(len(rows), len(self.first)), 0
-        for k in range(self.size):
-            end = begin + self.size - k
-            torch.mul(rows[:, k : k + 1], rows[:, k:], out=out[:, begin:end])
-            begin = end
-        return out
-
-    def whole(self, corners: Tensor) -> Tensor:
-        """Matrices with the rows last, (K, K, n), of corners (n, K (K + 1) / 2)."""
-        return corners.mT.contiguous()[self.places]
-
-
 def climbed(
     counts: SparseCounts, z: Tensor, phi: Tensor, num_rounds: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,7 +142,7 @@ def climbed(
     Returns:
         z, phi, and the log-likelihood up to a constant, ().
     """
-    corner, x = _Corner(phi.shape[0]), counts.x
+    corner, x = Corner(phi.shape[0]), counts.x
     size = max(
         1, min(CELLS_AT_ONCE, NUMBERS_AT_ONCE // phi.shape[0] ** 2 * len(x.values) // len(x))
     )
@@ -182,7 +152,7 @@ def climbed(
     value = z.new_zeros(())
     for _ in range(num_rounds):
         sums, weight = _ColumnSums(x.num_columns, corner, z), phi.mT.contiguous()
-        squares = corner.of(weight)
+        squares = corner.of(weight.mT).mT
         for (rows, part), cells in zip(blocks, places, strict=True):
             z[rows], mu[cells] = _better_rows(part, z[rows], weight, squares, mu[cells], corner)
             sums.add(part, z[rows], mu[cells])
@@ -195,7 +165,7 @@ def climbed(
 
 
 def _better_rows(
-    x: SparseTable, z: Tensor, weight: Tensor, squares: Tensor, mu: Tensor, corner: _Corner
+    x: SparseTable, z: Tensor, weight: Tensor, squares: Tensor, mu: Tensor, corner: Corner
 ) -> tuple[Tensor, Tensor]:
     """Activities (n, K) of some rows after a Newton step, and the means of their cells.
 
@@ -206,8 +176,9 @@ def _better_rows(
     phi, total = weight.mT, weight.sum(0)
     ratio = x.values / mu
     pull = _by_rows(x, ratio, weight)
-    hessian = corner.whole(_by_rows(x, ratio.div_(mu), squares))
-    new = _newton(z, pull - total, hessian)
+    bend = _by_rows(x, ratio.div_(mu), squares).mT.contiguous()
+    slope = (pull - total).mT.contiguous()
+    new = newton(z.mT.contiguous(), slope, corner.whole(bend)).mT.contiguous()
     mean = means(x, new, phi)
     before, after = (
         x.row_sums(m.log().mul_(x.values)) - a @ total for m, a in ((mu, z), (mean, new))
@@ -241,17 +212,17 @@ def _shortened(
 class _ColumnSums:
     """Sums over rows from which the signatures move: pulls, Hessians and values of the columns."""
 
-    def __init__(self, num_columns: int, corner: _Corner, like: Tensor) -> None:
+    def __init__(self, num_columns: int, corner: Corner, like: Tensor) -> None:
         self.corner = corner
         self.pull = like.new_zeros(num_columns, corner.size)
-        self.bend = like.new_zeros(num_columns, len(corner.first))
+        self.bend = like.new_zeros(num_columns, corner.num)
         self.logs = like.new_zeros(num_columns)
 
     def add(self, x: SparseTable, z: Tensor, mu: Tensor) -> None:
         """Take in some rows with the means of their cells."""
         ratio = x.values / mu
         self.pull += _by_columns(x, ratio, z)
-        self.bend += _by_columns(x, ratio.div_(mu), self.corner.of(z))
+        self.bend += _by_columns(x, ratio.div_(mu), self.corner.of(z.mT).mT)
         self.logs += x.column_sums(mu.log().mul_(x.values))
 
 
@@ -266,7 +237,8 @@ def _better_columns(
 ) -> tuple[Tensor, Tensor]:
     """Signatures after a Newton step, their sums free; ``mu`` becomes the means of the cells."""
     old, total = phi.mT.contiguous(), z.sum(0)
-    new = _newton(old, sums.pull - total, sums.corner.whole(sums.bend))
+    slope = (sums.pull - total).mT.contiguous()
+    new = newton(phi, slope, sums.corner.whole(sums.bend.mT.contiguous())).mT.contiguous()
 
     def logs(signatures: Tensor, chosen: Tensor | None = None) -> Tensor:
         found = torch.zeros_like(sums.logs)
@@ -291,29 +263,10 @@ def _better_columns(
     return new.mT.contiguous(), after.sum()
 
 
-def _newton(start: Tensor, gradient: Tensor, hessian: Tensor) -> Tensor:
-    """Maximise quadratic models over values >= 0, component after component.
-
-    Args:
-        start: (n, K); gradient: there, (n, K); hessian: minus the second derivatives, (K, K, n).
-    """
-    value, slope = start.mT.contiguous(), gradient.mT.contiguous()
-    diagonal = hessian.diagonal(dim1=0, dim2=1).mT  # (K, n), a view
-    diagonal.mul_(1 + RIDGE)
-    # a component without curvature has a cost and no pull, and goes to zero in one step
-    inverse = diagonal.clamp(min=1e-300).reciprocal()
-    for _ in range(PASSES):
-        for k in range(len(value)):
-            new = torch.addcmul(value[k], slope[k], inverse[k]).clamp_(min=0)
-            slope.addcmul_(hessian[k], new - value[k], value=-1.0)
-            value[k] = new
-    return value.mT.contiguous()
-
-
 def solved(counts: SparseCounts, phi: Tensor, num_steps: int, tolerance: float) -> Tensor:
     """Activities (N, K) for given signatures (K, J), by Newton steps to convergence."""
-    corner, weight, found = _Corner(phi.shape[0]), phi.mT.contiguous(), []
-    squares = corner.of(weight)
+    corner, weight, found = Corner(phi.shape[0]), phi.mT.contiguous(), []
+    squares = corner.of(weight.mT).mT
     for _, x in blocks_of(counts.x, CELLS_AT_ONCE):
         sums = x.row_sums(x.values)
         z = (sums / len(phi)).unsqueeze(-1).expand(-1, len(phi)).contiguous()

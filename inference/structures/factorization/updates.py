@@ -14,10 +14,12 @@ from inference.base.steps import RunningSum
 from inference.base.streaming.rows import CheckedRows
 from inference.programs.fixed import Fixed
 from inference.programs.program import Params
+from inference.structures.factorization.newton import MOST_COMPONENTS, Corner, bettered, newton
 from ppl_models.descriptions.components import FactorizationDescription
 from ppl_models.parts.responses import Poisson, filled
 
 Sums = dict[str, Tensor]
+FIRST_PUSH, GROWTH, GROWTH_OF_LIMIT, SHRINKAGE = 0.5, 1.05, 1.01, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,10 @@ class Alternating:
         """The objective of each row in memory up to a constant, (R, N)."""
         raise NotImplementedError
 
+    def constant(self) -> float:
+        """The log-likelihood of all rows less their values."""
+        return 0.0
+
     def log_prior(self, phi: Tensor) -> Tensor:
         """Log-prior of the signatures up to a constant, (R,)."""
         return phi.new_zeros(len(phi))
@@ -78,12 +84,19 @@ class Alternating:
 
         ``like`` as :meth:`CheckedRows.summed_at` has it.
         """
-        if self.rows is not None:
-            return self.rows.summed_at(lambda place, data: of_part(place, self.on(data)), like)
-        total = RunningSum[Sums]()
-        for place, part in self.parts:
-            total.add(of_part(place, part))
-        return total.total()
+        if self.rows is None:
+            total = RunningSum[Sums]()
+            for place, part in self.parts:
+                total.add(of_part(place, part))
+            return total.total()
+
+        def of_block(place: slice, data: Tensor) -> Sums:
+            block = range(place.start, place.stop)
+            return self.on(data).summed(
+                lambda own, part: of_part(slice(block[own].start, block[own].stop), part)
+            )
+
+        return self.rows.summed_at(of_block, like)
 
     def total(self, value: Tensor) -> Tensor:
         """Add up the sums of all processes."""
@@ -128,8 +141,65 @@ class Alternating:
         found = self.summed(lambda place, part: {"value": part.values(z[:, place], phi).sum(-1)})
         return found["value"] + self.log_prior(phi)
 
+    def improved(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Activities, then signatures, moved; the objective (R,) there up to a constant."""
+        raise NotImplementedError
+
+    def begin(self, z: Tensor, phi: Tensor) -> Sums:
+        """Course of the extrapolation.
+
+        Where the next step starts, and (R,) beta, its limit, and the objective so far.
+        """
+        ones = z.new_ones(len(z))
+        return {
+            "activities": z.clone(),
+            "signatures": phi.clone(),
+            "push": FIRST_PUSH * ones,
+            "limit": ones,
+            "explained": -torch.inf * ones,
+        }
+
+    def extrapolated(self, z: Tensor, phi: Tensor, ahead: Sums) -> tuple[Tensor, Tensor, Sums]:
+        r"""Iterate and course after one step F of :meth:`improved`.
+
+        The step that follows an iterate :math:`v_t = (z, \phi)` starts from
+
+        .. math:: \max\{0, v_t + \beta_t (v_t - v_{t-1})\}
+
+        (A. Ang and N. Gillis 2019, doi:10.1162/neco_a_01157, with their constants). A gain raises
+        :math:`\beta` by a twentieth, up to a limit that rises by a hundredth to 1; where the step
+        loses, its result is dropped, the limit falls to :math:`\beta`, :math:`\beta` by a third,
+        and the next step starts from :math:`v_t` itself, which cannot lose.
+        """
+        new_z, new_phi, value = self.improved(ahead["activities"], ahead["signatures"])
+        better = value >= ahead["explained"]  # False for NaN
+        keep, push = better[:, None, None], ahead["push"]
+        step = torch.where(better, push, 0.0)[:, None, None]
+        old_z, old_phi = z, phi
+        z, phi = torch.where(keep, new_z, z), torch.where(keep, new_phi, phi)
+        limit = torch.where(better, (GROWTH_OF_LIMIT * ahead["limit"]).clamp(max=1.0), push)
+        grown = torch.minimum(GROWTH * push, ahead["limit"])
+        return (
+            z,
+            phi,
+            {
+                "activities": torch.addcmul(z, step, z - old_z).clamp_(min=0),
+                "signatures": torch.addcmul(phi, step, phi - old_phi).clamp_(min=0),
+                "push": torch.where(better, grown, push / SHRINKAGE),
+                "limit": limit,
+                "explained": torch.where(better, value, ahead["explained"]),
+            },
+        )
+
 
 FLOOR = 1e-12  # of an expected count
+
+
+def _means(rows: Tensor, phi: Tensor) -> Tensor:
+    """Means (R, n, J) of activities (R, K, n) and signatures (R, K, J)."""
+    return (rows.mT @ phi).clamp_(min=FLOOR)
+
+
 # entries of the table times restarts at once: beyond, they leave the processor's cache
 BLOCK_ELEMENTS = 2**17
 
@@ -193,17 +263,80 @@ class Counts(Alternating):
 
     def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
         """Given the activities, (R, N)."""
-        mu = (z @ phi).clamp_(min=FLOOR)
-        terms = self.x * mu.log() - mu - torch.lgamma(self.x + 1)
-        return (terms if self.mask is None else terms * self.mask).sum(-1)
+        return replace(self, shape=1.0, rate=0.0).values(z, phi) - self.log_factorials()
+
+    def log_factorials(self) -> Tensor:
+        """Sums of the logarithms of the factorials of a row's counts, (N,)."""
+        logs = torch.lgamma(self.x + 1)
+        return (logs if self.mask is None else logs * self.mask).sum(-1)
+
+    def constant(self) -> float:
+        return -float(self.summed(lambda _, part: {"logs": part.log_factorials().sum()})["logs"])
+
+    def cells(self, mu: Tensor) -> Tensor:
+        """Log-density of each cell of these means up to a constant, (R, N, J); 0 where missing."""
+        terms = mu.log().mul_(self.x).sub_(mu)  # half the time of xlogy; mu is above zero
+        return terms if self.mask is None else terms * self.mask
+
+    def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """Derivative of the cells by their means, and minus the second."""
+        ratio = self.x / mu
+        slope, bend = ratio - 1, ratio.div_(mu)
+        return (slope, bend) if self.mask is None else (slope * self.mask, bend * self.mask)
+
+    def takes_newton(self, num_components: int) -> bool:
+        """Tell whether Newton steps pay: under flat priors, with Hessians that are not large."""
+        is_flat = self.concentration == 1 and self.shape == 1 and self.rate == 0
+        return is_flat and self.fixed is None and num_components <= MOST_COMPONENTS
+
+    def improved(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A Newton step of the activities, then of the signatures, which lose nothing."""
+        corner, start = Corner(phi.shape[-2]), z.mT.contiguous()  # (R, K, N)
+        rows = torch.empty_like(start)
+
+        def of_rows(place: slice, part: Self) -> Sums:
+            own, cells = part._better_rows(start[..., place], phi, corner)
+            slope, bend = part.slopes(_means(own, phi))
+            rows[..., place] = own
+            return {
+                "slope": own @ slope,
+                "bend": corner.of(own) @ bend,
+                "cells": cells.sum(-2),
+                "fixed": part.fixed_part.sum(-1),
+            }
+
+        def of_columns(signatures: Tensor) -> Tensor:
+            def of_part(place: slice, part: Self) -> Sums:
+                return {"cells": part.cells(_means(rows[..., place], signatures)).sum(-2)}
+
+            return self.summed(of_part)["cells"].unsqueeze(-1)
+
+        found = self.summed(of_rows)
+        far = self.of_first(newton(phi, found["slope"], corner.whole(found["bend"])))
+        phi, after = bettered(phi, far, found["cells"].unsqueeze(-1), of_columns)
+        mass = phi.sum(-1, keepdim=True)
+        alive = mass > 0  # a component that no row uses stays as it is
+        rows = rows * torch.where(alive, mass, 1.0)
+        phi = torch.where(alive, phi / mass.clamp(min=1e-300), phi)
+        return rows.mT, phi, after.sum((-2, -1)) + found["fixed"]
+
+    def _better_rows(self, rows: Tensor, phi: Tensor, corner: Corner) -> tuple[Tensor, Tensor]:
+        """Activities (R, K, n) after a Newton step given the signatures, and their cells."""
+        mu = _means(rows, phi)
+        slope, bend = self.slopes(mu)
+        far = newton(rows, phi @ slope.mT, corner.whole(corner.of(phi) @ bend.mT))
+        return bettered(rows, far, self.cells(mu), lambda own: self.cells(_means(own, phi)))
 
     def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        mu = (z @ phi).clamp_(min=FLOOR)
-        terms = mu.log().mul_(self.x).sub_(mu)  # half the time of xlogy; mu is above zero
-        total = (terms if self.mask is None else terms * self.mask).sum(-1)
+        total = self.cells((z @ phi).clamp_(min=FLOOR)).sum(-1) + self.fixed_part
         if self.shape > 1 or self.rate > 0:
             total = total + ((self.shape - 1) * z.clamp(min=1e-300).log() - self.rate * z).sum(-1)
         return total
+
+    @cached_property
+    def fixed_part(self) -> Tensor:
+        """Part of a row's value that does not depend on its means, () or (R, N)."""
+        return self.x.new_zeros(())
 
     def log_prior(self, phi: Tensor) -> Tensor:
         """Log-density of the Dirichlet prior up to a constant, (R,)."""
@@ -224,7 +357,9 @@ class Counts(Alternating):
 
 
 DISPERSION = (1e-6, 1e3)
+LEAST_BEND = 0.1  # of a cell's curvature, as a share of the expected one
 LARGE = 1e4
+AT_ONCE = 2**13  # of functions with many steps in between
 # of the logarithm of a dispersion: a shorter step is not tried again, for its gain is rounding
 SETTLED = 1e-6
 
@@ -277,36 +412,28 @@ class DispersedCounts(Counts):
             alive, new / total.clamp(min=1e-300), phi
         )
 
-    def log_likelihood_rows(self, z: Tensor, phi: Tensor) -> Tensor:
-        return self._seen(
-            self._terms((z @ phi).clamp_(min=FLOOR), self.size) - torch.lgamma(self.x + 1)
-        ).sum(-1)
+    def cells(self, mu: Tensor) -> Tensor:
+        odds = torch.log1p(mu / self.size)  # log((size + mu) / size)
+        return self._seen(self.x * mu.log() - (self.x + self.size) * odds)
 
-    def values(self, z: Tensor, phi: Tensor) -> Tensor:
-        return (
-            self._seen(self._of_mean((z @ phi).clamp_(min=FLOOR), self.size)).sum(-1)
-            + self._own_fixed
-        )
+    def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """Derivative of the cells by their means, and minus the second.
+
+        The second is at least a share of the variance of the first, for few counts bend upwards.
+        """
+        both = mu + self.size
+        ratio, total = self.x / mu, (self.x + self.size) / both
+        bend = torch.maximum(ratio / mu - total / both, LEAST_BEND * self.size / (mu * both))
+        return self._seen(ratio - total), self._seen(bend)
 
     def _seen(self, terms: Tensor) -> Tensor:
         return terms if self.mask is None else terms * self.mask
 
-    def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
-        return self._of_mean(mu, size) + self._fixed(size)
-
-    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
-        """Part of an entry's term that depends on its mean."""
-        odds = torch.log1p(mu / size)  # log((size + mu) / size)
-        return self.x * mu.log() - (self.x + size) * odds
-
-    def _fixed(self, size: Tensor) -> Tensor:
-        """Part of an entry's term that does not depend on its mean."""
-        return torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
-
     @cached_property
-    def _own_fixed(self) -> Tensor:
-        """The same of each row at the own dispersion, (R, N)."""
-        return self._seen(self._fixed(self.size)).sum(-1)
+    def fixed_part(self) -> Tensor:
+        size = self.size
+        fixed = torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
+        return self._seen(fixed).sum(-1)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of an entry's term by log size, (R, N, J)."""
@@ -334,12 +461,8 @@ class DispersedCounts(Counts):
 
         def totals(*sizes: Tensor) -> Tensor:
             def of_part(place: slice, part: Self) -> Sums:
-                mu = (z[:, place] @ phi).clamp_(min=FLOOR)
-                return {
-                    "values": torch.stack(
-                        [part._seen(part._terms(mu, one)).sum((-2, -1)) for one in sizes]
-                    )
-                }
+                found = [replace(part, size=one).values(z[:, place], phi) for one in sizes]
+                return {"values": torch.stack(found).sum(-1)}
 
             return self.summed(of_part)["values"]
 
@@ -386,7 +509,7 @@ class LinearlyDispersedCounts(DispersedCounts):
     def _parts(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Weights w (R, N, J), 0 where missing, and the mask, (1, J) if complete."""
         m = (z @ phi).clamp_(min=FLOOR).mul_(self.size)
-        weight = (self.x + m).digamma_().sub_(m.digamma_()).div_(self.size.reciprocal().log1p())
+        weight = _piecewise(_psi_rise, self.x, m).div_(self.size.reciprocal().log1p())
         if self.mask is None:
             return (weight, weight.new_ones(1, weight.shape[-1]))
         return (weight.mul_(self.mask), self.mask)
@@ -399,26 +522,51 @@ class LinearlyDispersedCounts(DispersedCounts):
             "weight": z.mT @ seen if self.mask is not None else z.sum(-2).unsqueeze(-1) * seen,
         }
 
+    def slopes(self, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """Derivative of the cells by their means, and minus the second."""
+        m = mu * self.size
+        slope = _piecewise(_psi_rise, self.x, m).sub_(self.size.reciprocal().log1p())
+        bend = _piecewise(_trigamma_fall, self.x, m)
+        return self._seen(slope.mul_(self.size)), self._seen(bend.mul_(self.size.square()))
+
     @property
-    def _own_fixed(self) -> Tensor:
+    def fixed_part(self) -> Tensor:
         return self.x.new_zeros(())
 
-    def _of_mean(self, mu: Tensor, size: Tensor) -> Tensor:
-        return self._terms(mu, size)
-
-    def _terms(self, mu: Tensor, size: Tensor) -> Tensor:
-        m, rate = mu * size, size.reciprocal().log1p()  # x log theta + x log m = x log mu
-        return _log_rising(self.x, m) + self.x * (mu.log() - rate) - m * rate
+    def cells(self, mu: Tensor) -> Tensor:
+        # x log theta + x log m = x log mu
+        m, rate = mu * self.size, self.size.reciprocal().log1p()
+        rising = _piecewise(_log_rising, self.x, m)
+        return self._seen(rising + self.x * (mu.log() - rate) - m * rate)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         m, theta = mu * size, size.reciprocal()
-        psi = torch.special.digamma(self.x + m) - torch.special.digamma(m)
-        bend = torch.special.polygamma(1, self.x + m) - torch.special.polygamma(1, m)
+        psi = _piecewise(_psi_rise, self.x, m)
+        bend = -_piecewise(_trigamma_fall, self.x, m)
         gap, rate = (self.x - mu) / (1 + theta), theta.log1p()
         first = m * (psi - rate) - gap
         return first, m * (psi - rate) + m.square() * bend + mu / (1 + theta) - theta * gap / (
             1 + theta
         )
+
+
+def _piecewise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, m: Tensor) -> Tensor:
+    """Function of x (N, J) and m (R, N, J), cell by cell, so many at once as a cache holds.
+
+    Of more cells the many steps in between take five times as long.
+    """
+    pieces = (v.reshape(-1).split(AT_ONCE) for v in (x.expand_as(m), m))
+    return torch.cat([function(*pair) for pair in zip(*pieces, strict=True)]).view(m.shape)
+
+
+def _psi_rise(x: Tensor, m: Tensor) -> Tensor:
+    r""":math:`\psi(x + m) - \psi(m)`."""
+    return (x + m).digamma_().sub_(m.digamma())
+
+
+def _trigamma_fall(x: Tensor, m: Tensor) -> Tensor:
+    r""":math:`\psi'(m) - \psi'(x + m)`."""
+    return torch.special.polygamma(1, m) - torch.special.polygamma(1, x + m)
 
 
 def _log_rising(x: Tensor, m: Tensor) -> Tensor:
@@ -462,21 +610,9 @@ def _stirling(y: Tensor) -> Tensor:
     return (y - 0.5) * y.log() - y + series
 
 
-FIRST_PUSH, GROWTH, GROWTH_OF_LIMIT, SHRINKAGE = 0.5, 1.05, 1.01, 1.5
-
-
 @dataclass(frozen=True, eq=False)
 class LeastSquares(Alternating):
-    r"""Non-negative least squares, one component at a time (Cichocki and Phan 2009), extrapolated.
-
-    The sweep F that follows an iterate :math:`v_t = (z, \phi)` starts from
-
-    .. math:: \max\{0, v_t + \beta_t (v_t - v_{t-1})\}
-
-    (A. Ang and N. Gillis 2019, doi:10.1162/neco_a_01157, with their constants). A gain raises
-    :math:`\beta` by a twentieth, up to a limit that rises by a hundredth to 1; where the sweep
-    loses, its result is dropped, the limit falls to :math:`\beta`, :math:`\beta` by a third, and
-    the next sweep starts from :math:`v_t` itself, which cannot lose.
+    """Non-negative least squares, one component at a time (Cichocki and Phan 2009), extrapolated.
 
     Args:
         x: (N, J).
@@ -518,46 +654,14 @@ class LeastSquares(Alternating):
             length = phi.norm(dim=-1, keepdim=True)
         return z * length.mT, phi / length
 
-    def begin(self, z: Tensor, phi: Tensor) -> Sums:
-        """Course of the extrapolation.
-
-        Where the next sweep starts, and (R,) beta, its limit, and the squares explained so far.
-        """
-        ones = z.new_ones(len(z))
-        return {
-            "activities": z.clone(),
-            "signatures": phi.clone(),
-            "push": FIRST_PUSH * ones,
-            "limit": ones,
-            "explained": -torch.inf * ones,
-        }
-
-    def extrapolated(self, z: Tensor, phi: Tensor, ahead: Sums) -> tuple[Tensor, Tensor, Sums]:
-        """Iterate and course after one sweep; see the class."""
-        new_z, pulls = self.pulled(ahead["activities"], ahead["signatures"])
+    def improved(self, z: Tensor, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A sweep, and minus the squares that it leaves, up to a constant."""
+        new_z, pulls = self.pulled(z, phi)
         cross, gram = pulls["cross"], pulls["gram"]
-        new_phi = _coordinate_pass(ahead["signatures"], cross, gram)
+        new_phi = _coordinate_pass(phi, cross, gram)
         explained = (2 * cross * new_phi - gram @ new_phi * new_phi).sum((-2, -1))
         new_z, new_phi = self._scaled(new_z, new_phi, pulls["used"])
-        new_phi = self.of_first(new_phi)
-        better = explained >= ahead["explained"]  # False for NaN
-        keep, push = better[:, None, None], ahead["push"]
-        step = torch.where(better, push, 0.0)[:, None, None]
-        old_z, old_phi = z, phi
-        z, phi = torch.where(keep, new_z, z), torch.where(keep, new_phi, phi)
-        limit = torch.where(better, (GROWTH_OF_LIMIT * ahead["limit"]).clamp(max=1.0), push)
-        grown = torch.minimum(GROWTH * push, ahead["limit"])
-        return (
-            z,
-            phi,
-            {
-                "activities": torch.addcmul(z, step, z - old_z).clamp_(min=0),
-                "signatures": torch.addcmul(phi, step, phi - old_phi).clamp_(min=0),
-                "push": torch.where(better, grown, push / SHRINKAGE),
-                "limit": limit,
-                "explained": torch.where(better, explained, ahead["explained"]),
-            },
-        )
+        return new_z, self.of_first(new_phi), explained
 
     def _worst(self, z: Tensor, phi: Tensor) -> Tensor:
         """Residual of the row that is explained worst, (R, J)."""

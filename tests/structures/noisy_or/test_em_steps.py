@@ -204,7 +204,7 @@ def test_probabilities_of_a_start_are_checked(name: str, value: float, method: E
     data = (torch.rand(40, 5, generator=torch.Generator().manual_seed(0)) < 0.4).double()
     with pytest.raises(
         ValueError,
-        match=rf"init: '{name}' has values outside its support Interval.*such as {value:.2g}",
+        match=rf"'{name}' .* support: numbers between 0 and 1 were expected, got {value:.2g} ",
     ):
         fit(NoisyOr(5, 2), data, method, init=start)
 

@@ -85,6 +85,7 @@ class CountingTerms(Counting):
     """Order selection of the terms of a factorization of counts."""
 
     method = Factorize()
+    contained = 1.0  # the limit of a dispersion may lie below its interval
     takes_bootstrap = True
 
     def describe(self, structure: FactorizationStructure) -> tuple[str, int, Any]:

@@ -13,12 +13,12 @@ free entries of rows that are read at all. The number is that of the smallest E:
 the right model (``benchmarks/how_many.py --group options``) B misses options, and then the noise of
 those that are left misfits. It counts options if their noise looks as the model says (ACDC's:
 actions, actions given the past, durations of visits; against sequences simulated and fitted again)
-and no Markov policy of order one is better (:func:`markov_policy_bic`). Else what can be counted
-are options that act differently: those whose policies differ by less than three times the
-difference's parameters in deviance are stages of one. To be sure, B must choose the same number,
-and lead by 10, Akaike's criterion must not take more, all options must act differently, and no
-other number may have a held-out log-likelihood of the actions that is larger by more than two
-standard errors.
+and no Markov policy of order one has a BIC lower by 10 (:func:`markov_policy_bic`). Else what can
+be counted are options that act differently: those whose policies differ by less than three times
+the difference's parameters in deviance are stages of one. To be sure, B must choose the same
+number, and lead by 10, Akaike's criterion must not take more, all options must act differently,
+and no other number may have a held-out log-likelihood of the actions that is larger by more than
+two standard errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from inference.fitting.result import Fit
 from inference.inspection.options import log_likelihood_parts, smooth_options
 from inference.programs.program import Params
 from inference.selection.order_selection.counting import (
-    CLEAR,
     FEW_ROWS,
     Candidate,
     Counting,
@@ -54,7 +53,7 @@ from inference.selection.order_selection.counting import (
     rows_of,
     status_of,
 )
-from inference.selection.order_selection.detectability import MISFIT
+from inference.selection.order_selection.detectability import CLEAR, MISFIT
 from inference.selection.order_selection.result import HowManyOptions
 from inference.structures.options.structure import OptionsStructure
 
@@ -118,7 +117,7 @@ class CountingOptions(Counting):
         actions = -2 * float(log_likelihood_parts(fit_1, grid.data).actions.sum())
         best = strict[name, k1] + 2 * fit_1.log_likelihood + actions  # of the actions alone
         memory = _memory(fit_1, packed, best)
-        beaten = any(more < 0 for more in memory.values())
+        beaten = any(more < -CLEAR for more in memory.values())
         held = held_out_actions(grid.on(packed)) if len(packed) >= LEAST_SEQUENCES else {}
         means = mean_held_out(held)
         misfit, used = misfit_of(fit_2, grid.data, grid.seed)
@@ -326,8 +325,11 @@ def _doubts(
             " of one"
         )
     doubts += [
-        f"a policy without options that looks at the {name} of the step before is as good but for"
-        f" {more:.1f} in BIC"
+        f"a policy without options that looks at the {name} of the step before has a BIC only"
+        f" {more:.1f} above that of the best number"
+        if more > 0
+        else f"a policy without options that looks at the {name} of the step before has a BIC"
+        f" {-more:.1f} below that of every number"
         for name, more in memory.items()
         if more < CLEAR
     ]
