@@ -80,9 +80,13 @@ def lacking(
 
 
 def queue(
-    studies: Sequence[Study], store: Store, table: str | None, dropped: set[str]
+    studies: Sequence[Study],
+    store: Store,
+    table: str | None,
+    dropped: set[str],
+    unrun: bool = False,
 ) -> list[tuple[float, Setting, float]]:
-    """Settings that lack something, what is most unsure for its cost first.
+    """Settings that lack something (or those without a run), most unsure for its cost first.
 
     Returns:
         Gain a second, setting and seconds of its next replicate. The gain is what the setting lacks
@@ -97,6 +101,8 @@ def queue(
             if not needs[key] or key in dropped or absent_file(setting) is not None:
                 continue
             own = current(records, setting)
+            if unrun and own:
+                continue
             seconds = cost(setting, own)
             share = 1 - math.sqrt(len(own) / (len(own) + 1))
             out.append((needs[key] * share / seconds, setting, seconds))
@@ -110,11 +116,13 @@ def fill(
     table: str | None = None,
     workers: int = 1,
     scheduler: str | None = None,
+    unrun: bool = False,
     say: Callable[[Mapping[str, Any]], None] = lambda line: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run what is missing until the hours are over, and return how many replicates were run.
 
+    ``unrun`` leaves settings alone that have a run: breadth before depth.
     A replicate is not begun if it is expected to take more than what is left. One that fails is
     said, and its setting is left for the next call.
     """
@@ -124,7 +132,7 @@ def fill(
     while True:
         with ExitStack() as claims:
             jobs: list[tuple[Setting, int]] = []
-            for _, setting, seconds in queue(studies, store, table, dropped):
+            for _, setting, seconds in queue(studies, store, table, dropped, unrun):
                 if len(jobs) < size and seconds <= end - clock():
                     most = max(1, min(AT_ONCE // setting.runs, int(SECONDS_AT_ONCE / seconds)))
                     jobs += free(setting, store, most, claims)
@@ -193,6 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", help="one table of the paper, such as S.3")
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster")
+    parser.add_argument("--unrun", action="store_true", help="only settings that have no run yet")
     args = parser.parse_args(argv)
     if args.table and not args.paper:
         parser.error("--table needs the --paper that it is in")
@@ -213,6 +222,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             args.table or None,
             args.workers,
             args.scheduler,
+            args.unrun,
             say,
         )
     except ValueError as error:

@@ -36,7 +36,7 @@ from papers.cells import (
 )
 from papers.check import check, differences
 from papers.page import draw, page
-from papers.run import fill, queue
+from papers.run import AT_ONCE, fill, queue
 from papers.store import Record, Store, values
 from papers.studies import STUDIES
 from support.tiny_paper import cell, setting, study
@@ -260,6 +260,16 @@ class TestRun:
             store.append(cheap, seed, {"value": (-1) ** seed}, 0.1)
         then = queue((tiny,), store, None, set())
         assert [own.arguments["mean"] for _, own, _ in then] == [3.0, 0.0]
+
+    def test_settings_with_a_run_wait_where_breadth_is_asked_for(
+        self, store: Store, tiny: Study
+    ) -> None:
+        store.append(setting(0.0), 0, {"value": 1.0}, 0.1)
+        assert [
+            own.arguments["mean"] for _, own, _ in queue((tiny,), store, None, set(), True)
+        ] == [3.0]
+        assert fill((tiny,), store, 1.0, unrun=True) == AT_ONCE
+        assert fill((tiny,), store, 1.0, unrun=True) == 0
 
     def test_the_hours_are_kept(self, store: Store, tiny: Study) -> None:
         times = iter(range(0, 10_000, 60))  # a minute passes at every look
