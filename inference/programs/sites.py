@@ -22,7 +22,6 @@ IN_WORDS = {
     type(support): words
     for support, words in (
         (constraints.real, "finite numbers"),
-        (constraints.real_vector, "finite numbers"),
         (constraints.boolean, "zeros and ones"),
         (constraints.simplex, "shares of at least 0 that sum to one"),
         (constraints.positive_definite, "symmetric positive definite matrices"),
@@ -67,16 +66,10 @@ class Site:
 
 
 def outside(support: Any, value: Tensor) -> str:
-    """First value that lies outside of a support, with the support, in words.
-
-    Args:
-        support: of the site.
-        value: of the site, (*batch, *event); none of it outside for the words of the support alone.
-    """
+    """First value of a site (*batch, *event) outside of its support, and the support in words."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
-    wrong = (~support.check(value)).nonzero()
-    place = tuple(wrong[0].tolist()) if len(wrong) else (0,) * value.dim()
+    place = tuple((~support.check(value)).nonzero()[0].tolist())
     low, high = (
         None if end is None else float(torch.as_tensor(end).expand(value.shape)[place])
         for end in (getattr(support, f"{side}_bound", None) for side in ("lower", "upper"))
@@ -84,10 +77,10 @@ def outside(support: Any, value: Tensor) -> str:
     words = IN_WORDS.get(type(support), repr(support))
     if low is not None and high is not None:
         words = f"numbers between {low:g} and {high:g}"
-    elif low is not None or high is not None:
-        words = f"numbers above {low:g}" if high is None else f"numbers below {high:g}"
-    if not len(wrong):
-        return words
+    for end, beyond, closed in ((low, "above", "of at least"), (high, "below", "of at most")):
+        if end is not None and None in (low, high):
+            is_closed = bool(support.check(torch.full_like(value, end))[place])
+            words = f"numbers {closed if is_closed else beyond} {end:g}"
     shown = ", ".join(f"{entry:g}" for entry in value[place].ravel()[:5].tolist())
     return f"{words} were expected, got {shown}" + (f" at entry {place}" if place else "")
 
