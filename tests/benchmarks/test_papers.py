@@ -41,6 +41,8 @@ from papers.store import Record, Store, values
 from papers.studies import STUDIES
 from support.tiny_paper import cell, setting, study
 
+import ppl_models
+
 TODAY = datetime.date(2026, 11, 25)
 
 
@@ -146,7 +148,7 @@ class TestStore:
         done = store.done(own)
         assert values(done, "value") == [0.333333, 2]
         assert values(done, "list") == [1, 2.5, 3, 4]
-        assert (done[0].seconds, done[0].library) == (0.123, papers.store.ppl_models.__version__)
+        assert (done[0].seconds, done[0].library) == (0.123, ppl_models.__version__)
         assert "/" not in json.loads(lines(store)[0])["machine"]
 
     def test_a_changed_record_is_refused(self, store: Store) -> None:
