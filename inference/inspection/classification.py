@@ -569,7 +569,7 @@ def _posterior(fit: FitRecord, data: Any) -> tuple[Tensor, Tensor]:
     return torch.cat(parts), values
 
 
-def _shares(said: Tensor, true: Tensor, values: Tensor, often: Tensor | float) -> Tensor:
+def _shares(said: Tensor, true: Tensor, values: Tensor, often: Tensor | float = 1.0) -> Tensor:
     """Expected shares of rows, (1 + 4 K,): right profile, and each attribute's 2 x 2 table.
 
     Args:
@@ -628,5 +628,5 @@ def _overstated(fit: FitRecord, data: Any, num_replicates: int, seed: int) -> Te
         true, values = _posterior(fit, table)
         refit = dataclasses.replace(fit, params={name: x[b] for name, x in found.items()})
         said, _ = _posterior(refit, table)
-        gaps.append(_shares(said, said, values, 1.0) - _shares(said, true, values, 1.0))
+        gaps.append(_shares(said, said, values) - _shares(said, true, values))
     return torch.stack(gaps).mean(0)
