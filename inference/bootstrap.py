@@ -121,6 +121,7 @@ def bootstrap(
         ConvergenceWarning: with the number of refits that did not converge.
     """
     seed = as_seed("bootstrap", seed)
+    from inference.fitting.columns import as_fitted
     from inference.fitting.problem import problem_of
     from inference.uncertainty import simulated_data
 
@@ -131,7 +132,7 @@ def bootstrap(
     estimate.refuse_labels("bootstrap")
     rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
     with quiet():  # of the data's columns: said when the estimate was made
-        problem = problem_of(estimate.model, rows, seed)
+        problem = problem_of(estimate.model, as_fitted(estimate, rows), seed)
     engine = (
         (estimate.method if estimate.method is not None else EM()) if method is None else method
     )

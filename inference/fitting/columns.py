@@ -31,6 +31,7 @@ from ppl_models.data.tables import (
     as_table,
     checks_data,
     first_tensor,
+    map_tensors,
     quoted,
 )
 
@@ -52,10 +53,10 @@ Names = Mapping[str, Sequence[str]]
 
 
 def as_fitted(fit: FitRecord, data: Any) -> Any:
-    """Data with the columns of the fit, in its order.
+    """Data with the columns of the fit, in its order, on the device of its estimates.
 
-    Whatever is no data frame (or list of them), or was fitted without names, is returned as it is;
-    the arguments of a program of several are a dict by name.
+    Whatever is no data frame (or list of them), or was fitted without names, keeps its form; the
+    arguments of a program of several are a dict by name.
 
     Args:
         fit: which columns, and in what order.
@@ -74,9 +75,18 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
             " decode_latents, log_likelihood_rows, predict, score, summary and report take one"
             " block at a time: give some of them, blocks.sample(20_000)"
         )
+    data = _beside_estimates(fit, data)
     if isinstance(fit.model, Call):
         return {name: _under_columns(fit, part) for name, part in fit.model.laid_out(data).items()}
     return _under_columns(fit, data)
+
+
+def _beside_estimates(fit: FitRecord, data: Any) -> Any:
+    """Data on the device of the estimates."""
+    if isinstance(data, list | tuple) and all(isinstance(part, Tensor) for part in data):
+        return type(data)(_beside_estimates(fit, part) for part in data)  # one a sequence
+    device = next((value.device for value in fit.params.values()), None)
+    return map_tensors(lambda x: x.to(device) if isinstance(x, Tensor) else x, data)
 
 
 def _under_columns(fit: FitRecord, data: Any) -> Any:

@@ -85,7 +85,7 @@ from inference.programs.global_state import isolated, listening, quiet
 from inference.programs.program import Params, Program
 from inference.programs.sites import outside
 from inference.structures.registry import structure_of
-from ppl_models.data.tables import checks_data
+from ppl_models.data.tables import checks_data, map_tensors
 from ppl_models.parts.repr import listed
 from ppl_models.parts.validation import Seed, as_seed, is_integer
 
@@ -912,6 +912,13 @@ def assemble(
             for place in (~value.isnan()).nonzero().tolist()
         }
         at_bound = [entry for entry in at_bound if entry not in held]
+    price = bic_price(problem.structure, problem, params)
+    weights, labels = problem.every_weight(), problem.every_label()
+    if checks_data(problem.model):  # a user's program may need its estimates where its data lie
+        params, local, kept, draws, weights, labels = (
+            map_tensors(torch.Tensor.cpu, part)
+            for part in (params, local, kept, draws, weights, labels)
+        )
     iterations, name = int(outcome.num_iterations[best]), outcome.objective_name
     _warn_bounds(at_bound)
     restarts = Restarts(
@@ -966,12 +973,12 @@ def assemble(
         sample_stats=outcome.sample_stats,
         num_observations=problem.structure.num_observations(problem),
         num_free=num_free,
-        bic_price=bic_price(problem.structure, problem, params),
+        bic_price=price,
         choice=outcome.choice,
         latents=_latents(problem, one_row),
         shared_latents=_shared_latents(one_row),
-        row_weights=problem.every_weight(),
-        labels=problem.every_label(),
+        row_weights=weights,
+        labels=labels,
         renamed=outcome.renamed,
         fixed=None if fixed is None else fixed.known or None,
         tied=None if fixed is None else fixed.ties or None,

@@ -253,8 +253,8 @@ def _sparse_basis(null: Tensor) -> Tensor:
         return null
     from scipy.linalg import qr
 
-    _, _, order = qr(null.mT.numpy(), pivoting=True, mode="economic")
-    own = torch.as_tensor(order[: null.shape[1]].copy(), dtype=torch.long)
+    _, _, order = qr(null.mT.cpu().numpy(), pivoting=True, mode="economic")
+    own = torch.as_tensor(order[: null.shape[1]].copy(), dtype=torch.long, device=null.device)
     basis = torch.linalg.solve(null[own], null, left=False)
     return torch.where(basis.abs() > JACOBIAN_ZERO, basis, torch.zeros_like(basis))
 

@@ -428,8 +428,8 @@ class Coordinates:
         """Coordinates with some entries held besides."""
         parts = []
         for part in self.parts:
-            keep = torch.tensor([name not in names for name in part.names], dtype=torch.bool)
             free = part.free.clone()
+            keep = free.new_tensor([name not in names for name in part.names])
             free[part.free] = keep
             parts.append(replace(part, free=free))
         return replace(self, parts=tuple(parts))

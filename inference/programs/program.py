@@ -706,8 +706,8 @@ class Program:
             if name in out:
                 continue
             is_vector = values.dim() > 1
-            weights = values if is_vector else torch.eye(len(values), dtype=marginals[name].dtype)
-            mean = marginals[name] @ weights.to(marginals[name].dtype)
+            weights = values if is_vector else torch.eye(len(values))
+            mean = marginals[name] @ weights.to(marginals[name])
             out[name] = mean.clamp(weights.min(), weights.max())  # rounding may leave the range
         return out
 
@@ -863,10 +863,17 @@ class Program:
 
 
 def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -> dict[str, Tensor]:
-    """Simulate every site that ``params`` does not fix, from any program."""
-    if checks_data(model):  # it draws in the precision of its data, double where there are none
+    """Simulate every site that ``params`` does not fix, from any program.
+
+    A family without data draws in double precision on the CPU; what it drew lies where ``params``
+    do.
+    """
+    home = next((value.device for value in params.values()), None)
+    if checks_data(model):  # it draws in the precision and on the device of its data
+        like = first_tensor(args[0]) if args else None
+        place = like.device if isinstance(like, Tensor) else torch.device("cpu")
         params = {
-            name: value.to(floating_dtype(args)) if value.is_floating_point() else value
+            name: value.to(place, floating_dtype(args) if value.is_floating_point() else None)
             for name, value in params.items()
         }
     ready = prepared(model, floating_dtype([args, params]))
@@ -883,7 +890,9 @@ def simulate(model: Callable[..., Any], params: Params, seed: int, *args: Any) -
         program = Program(poutine.condition(ready, others), *args)
         with isolated(seed), torch.no_grad():
             _, trace, _ = first_run(ready, args, params | program.latents_above(params))
-    return {name: _value(trace, name) for name in sample_nodes(trace) if name not in params}
+    return {
+        name: _value(trace, name).to(home) for name in sample_nodes(trace) if name not in params
+    }
 
 
 def _expected_values(factors: Factors, values: Params) -> Params:

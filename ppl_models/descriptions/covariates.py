@@ -366,7 +366,7 @@ class Covariates:
                 raise ValueError(
                     f"data: covariates: {what}, so that nothing can depend on it: leave it out"
                 )
-        scaled = off[:, 1:] / sizes[1:]
+        scaled = (off[:, 1:] / sizes[1:]).cpu()  # a GPU has no least squares of deficient rank
         for q in range(1, scaled.shape[1]):
             solution = torch.linalg.lstsq(
                 scaled[:, :q], scaled[:, q : q + 1], driver="gelsd"

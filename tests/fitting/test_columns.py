@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -214,6 +214,7 @@ def test_sequences_without_names_may_get_some() -> None:
 def _fit_of(names: tuple[str, ...]) -> Any:
     class Record:
         item_names = names
+        params: ClassVar[dict[str, Any]] = {}
         model = ContinuousOptionsHMM(num_features=2, num_actions=2, num_options=2)
         structure = type("Structure", (), {"row_columns": ("sequence", "time")})
 

@@ -16,9 +16,10 @@ from zoo.pretended_device import Pretended, PretendedDevice, carried
 from zoo.row import Row
 from zoo.table import ZOO, data_of, params_of
 
-from inference import EM, SAEM
+from inference import EM, SAEM, fit
 from inference.base.progress import NoProgress
 from inference.base.structure import Problem
+from inference.bootstrap import bootstrap
 from inference.engines import saem
 from inference.fitting.problem import problem_of
 from inference.programs.devices import elements_at_once
@@ -100,6 +101,44 @@ def test_an_engine_stays_on_the_device_of_the_data(
     torch.testing.assert_close(
         there.objective, here.objective, rtol=1e-12, atol=1e-12, equal_nan=True
     )
+
+
+PLAIN = (
+    "encoder-truncated-lasso",
+    "dina-Poisson-2-missing",
+    "attributes-dag-Poisson",
+    "noisy-or-missing",
+    "options-2",
+    "continuous-options-2",
+    "mixture-covariates-missing",
+    "hidden-markov-left-right-Blocks",
+)
+
+
+@pytest.mark.parametrize("row", [row for row in ZOO if row.name in PLAIN], ids=lambda row: row.name)
+def test_a_fit_of_data_on_a_device_answers_as_one_of_data_on_the_cpu(
+    row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Pretended, "is_meta", False
+    )  # a meta tensor has no numbers, and data of none are refused
+    x, method = data_of(row), EM(max_iterations=3)
+    here = fit(row.model, x, method, num_restarts=2)
+    with PretendedDevice():
+        there = fit(row.model, carried(x), method, num_restarts=2)
+        posterior = there.posterior_latents(carried(x))
+        again = bootstrap(there, carried(x), num_replicates=2, method=method).draws
+    assert there.log_likelihood == here.log_likelihood
+    for name, value in here.params.items():
+        assert not isinstance(there.params[name], Pretended), f"{name} is on the device"
+        torch.testing.assert_close(there.params[name], value, rtol=0, atol=0, equal_nan=True)
+    for name, value in here.posterior_latents(x).items():
+        torch.testing.assert_close(posterior[name], value, rtol=0, atol=0, equal_nan=True)
+    expected = bootstrap(here, x, num_replicates=2, method=method).draws
+    assert expected is not None
+    assert again is not None
+    for name, value in expected.items():
+        torch.testing.assert_close(again[name], value, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

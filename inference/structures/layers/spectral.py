@@ -444,7 +444,7 @@ def _matched_to_graph(factors: LayerFactors, graph: Tensor) -> Tensor:
     from scipy.optimize import linear_sum_assignment
 
     weights = factors.loadings.abs()
-    pattern = graph.to(weights.dtype)
+    pattern = graph.to(weights)
     gain = weights.mT @ pattern / pattern.sum(0).sqrt()  # (estimated, given)
     rows, columns = linear_sum_assignment(-gain.cpu().numpy())
     order = torch.empty(len(columns), dtype=torch.long)

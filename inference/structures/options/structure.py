@@ -244,7 +244,7 @@ class OptionsStructure(Structure):
 
         def often(data: Tensor, _: Tensor | None) -> Tensor:
             chance = smooth(steps_of(parts_of(self.about, params), data)).option  # (B, T, O)
-            state = data[:, : chance.shape[1], 0].long()
+            state = data[:, : chance.shape[1], 0].long().cpu()
             return chance.new_zeros(self.about.num_states, self.about.num_options).index_add(
                 0, state[state >= 0], chance[state >= 0]
             )
