@@ -4,17 +4,18 @@ Classes of items are latent, and every annotator (or position) labels every item
 of NumPyro's ``examples/annotation.py`` (Paun et al. 2018, doi:10.1162/tacl_a_00040), labels are
 simulated from it, and our side is the program as it stands in ``benchmarks/programs``, handed to
 ``fit`` with the engine that ``--help`` names: ``EM()`` with standard errors where these mean
-something, ``Laplace()`` where priors count, ``NUTS()`` for crossed effects of annotators. NumPyro's
-side is the same posterior with classes summed out by hand; it starts from our estimate, so that
-classes have the same names. One JSON line a model: processor seconds of both, ``distance``, the
-largest distance of our estimates from NumPyro's means in its standard deviations, and ``spread``,
-the median ratio of our errors to these. An optimum of EM is a mode, and lies off the mean where the
-posterior is skew. Classes have no names, so that a chain may exchange them where data say little:
-the draws of NumPyro are given the names of our estimate (the nearest permutation of classes), and
-``switched`` is the share of NumPyro's draws that had others. ``k_hat`` of Laplace's importance
-ratios says whether a normal describes the posterior: above 0.7 it does not, as where classes are
-hardly apart or a spread may be zero. ``annotation.jsonl`` beside it holds one run. NumPyro is not a
-dependency of this library: install it beside; without it our lines come alone.
+something, ``Laplace()`` where priors count, ``NUTS()`` for effects of annotators and of items,
+whose posterior is far from normal. NumPyro's side is the same posterior with classes summed out by
+hand; it starts from our estimate, so that classes have the same names. One JSON line a model:
+processor seconds of both, ``distance``, the largest distance of our estimates from NumPyro's means
+in its standard deviations, and ``spread``, the median ratio of our errors to these. An optimum of
+EM is a mode, and lies off the mean where the posterior is skew. Classes have no names, so that a
+chain may exchange them where data say little: the draws of NumPyro are given the names of our
+estimate (the nearest permutation of classes), and ``switched`` is the share of NumPyro's draws that
+had others. ``k_hat`` of Laplace's importance ratios says whether a normal describes the posterior:
+above 0.7 it does not, as where classes are hardly apart or a spread may be zero.
+``annotation.jsonl`` beside it holds one run. NumPyro is not a dependency of this library: install
+it beside; without it our lines come alone.
 
 Run: ``python benchmarks/annotation.py [--num-items 200] [--only dawid_skene,mace]``.
 """
@@ -55,9 +56,9 @@ ENGINES: dict[str, tuple[Callable[..., Any], Any]] = {
     "agreement": (agreement, EM()),
     "dawid_skene": (dawid_skene, EM()),
     "mace": (spammers, Laplace()),
-    "hierarchy": (hierarchy, NUTS(num_chains=2, warmup_steps=200, num_samples=200)),
-    "item_difficulty": (item_difficulty, Laplace()),
-    "random_effects": (random_effects, NUTS(num_chains=2, warmup_steps=200, num_samples=200)),
+    "hierarchy": (hierarchy, NUTS(num_chains=4, warmup_steps=150, num_samples=150)),
+    "item_difficulty": (item_difficulty, NUTS(num_chains=4, warmup_steps=300, num_samples=300)),
+    "random_effects": (random_effects, NUTS(num_chains=4, warmup_steps=300, num_samples=300)),
 }
 
 

@@ -15,11 +15,11 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.ops import packed
 from pyro.ops.contract import contract_to_tensor
-from pyro.ops.rings import LogRing
 from torch import Tensor
 
 from inference.programs.sites import Site
 from inference.programs.tree_width import (
+    DirectRing,
     MaxRing,
     OrderedRing,
     SumPlan,
@@ -247,7 +247,7 @@ class Factors:
         """Sum out latents but ``target_dims`` and multiply out plates but ``target``; packed."""
         if not tree:
             tree = OrderedDict({self.target: [packed.pack(torch.zeros(()), {})]})
-        kind = LogRing if self.unrolled is None else OrderedRing
+        kind = DirectRing if self.unrolled is None else OrderedRing
         kind = MaxRing if self.is_max else kind
         ring = kind(cache={}, dim_to_size=self.sizes)  # type: ignore[no-untyped-call]
         return cast(

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from inference.programs.program import Params, Program
-from inference.programs.replay import recorded
+from inference.programs.replay import recorded, recorded_by_rows
 
 BEYOND, EDGE = (
     25.0,
@@ -125,12 +125,13 @@ class Potential:
 
     def __call__(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Density l(z) and gradient, (R,) and (R, P); -inf and zero where not finite."""
-        most = CHUNK if len(points) == 1 or self.program.broadcasts() else 1
-        if len(points) > most and type(self) is Potential:  # sets are one batch
-            parts = [self(part) for part in points.split(most)]
+        if len(points) > CHUNK and type(self) is Potential:  # sets are one batch
+            parts = [self(part) for part in points.split(CHUNK)]
             return torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
         if len(points) not in self._functions:
-            self._functions[len(points)] = recorded(self._evaluate, points)
+            at_once = len(points) == 1 or type(self) is not Potential or self.program.broadcasts()
+            record = recorded if at_once else recorded_by_rows
+            self._functions[len(points)] = record(self._evaluate, points)
         value, gradient = self._functions[len(points)](points)
         bad = ~(torch.isfinite(value) & torch.isfinite(gradient).all(-1))
         if bad.any():

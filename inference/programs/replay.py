@@ -10,10 +10,12 @@ The list is shortened before it is used: what nobody reads goes, a view of a vie
 first tensor, what is computed twice is computed once, also where all rows have the same value, and
 tensors are given back after their last use. While it is recorded all tensors are held; where these
 are large, the function is used as it is, for then its tensor operations are nearly all of its cost.
+A function of one row is recorded for many rows by ``torch.vmap``, in about as many operations.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,10 +29,27 @@ Function = Callable[[Tensor], tuple[Tensor, ...]]
 TOLERANCE = 1e-9
 MOST_COURSES = 3  # of a function that goes different ways at different points, that are recorded
 MOST_HELD = 2**30  # bytes of all tensors of a recording; of longer ones calls are the lesser part
+MOST_TOGETHER = 2**26  # likewise, of rows that are evaluated at once
 LEAST_REPEATED, FEWER = 2**8, 4  # entries, and of them in a tensor that is repeated to so many
 aten = torch.ops.aten
 ALONG_DIMS = (aten.sum.dim_IntList, aten.max.dim, aten.amax.default)
 KEPT_DIMS = (*ALONG_DIMS, aten.clone.default)
+OF_SHAPES = (  # operations whose result depends on the shape of their tensor alone
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.new_zeros.default,
+    aten.new_ones.default,
+    aten.new_full.default,
+)
+NOTHING = {  # second arguments with which an operation gives its first
+    aten.add.Tensor: 0,
+    aten.sub.Tensor: 0,
+    aten.mul.Tensor: 1,
+    aten.mul.Scalar: 1,
+    aten.div.Tensor: 1,
+    aten.pow.Tensor_Scalar: 1,
+}
 SAME_IN_TORCH = (  # operations that torch offers with the same arguments and half the way to them
     aten.add.Tensor,
     aten.sub.Tensor,
@@ -150,10 +169,16 @@ class _Line:
 
 
 class _Recorder(TorchDispatchMode):
-    """Recorder of every operation that depends on the input."""
+    """Recorder of every operation that depends on the input.
 
-    def __init__(self, point: Tensor) -> None:
+    Args:
+        point: the input; of_row: whether it is one of many rows, each of which gets its own of what
+            depends on shapes alone.
+    """
+
+    def __init__(self, point: Tensor, of_row: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.constant = () if of_row else OF_SHAPES
         self.words = {id(point): "v0"}
         self.values: dict[str, Tensor] = {
             "v0": point
@@ -163,6 +188,7 @@ class _Recorder(TorchDispatchMode):
         self.loose: set[str] = set()  # names whose size depends on values
         self.lines: list[_Line] = []
         self.held = 0  # bytes
+        self.outputs: list[str] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -182,6 +208,8 @@ class _Recorder(TorchDispatchMode):
             for leaf in tree_leaves((args, kwargs))
             if isinstance(leaf, Tensor)
         )
+        if func in self.constant and self.words.get(id(args[0])) not in self.loose:
+            depends = False
         changed = (
             args[0] if func._schema.is_mutable and args and isinstance(args[0], Tensor) else None
         )
@@ -260,10 +288,29 @@ class _Recorder(TorchDispatchMode):
 
     def shortened(self, outputs: list[str]) -> tuple[list[_Line], list[str]]:
         """Lines needed for ``outputs``, each once, and the names these then have."""
+        self.lines, words = self._without_overwriting()
+        outputs = [words.get(word, word) for word in outputs]
         lines, words = self._each_once(self._needed(self.lines, outputs))
         outputs = [words.get(word, word) for word in outputs]
         lines = self._needed(self._cheaper(lines, outputs), outputs)
         return self._needed(list(self._narrowed(lines)), outputs), outputs
+
+    def _without_overwriting(self) -> tuple[list[_Line], dict[str, str]]:
+        """Lines in which a tensor without views that is written to again is a new tensor."""
+        sharers = collections.Counter(self.owner.values())
+        words: dict[str, str] = {}  # of the last tensor
+        out = []
+        for original in self.lines:
+            line = original.with_words(words)
+            func = None if line.changed is None else _not_in_place(line.func)
+            if func is not None and sharers[self.owner[original.changed or ""]] == 1:
+                (word,) = line.outputs
+                new = f"{line.changed}n"
+                self.values[new], self.owner[new] = self.values[word], new
+                sharers[new], words[word] = 1, new
+                line = replace(line, func=func, outputs=(new,), changed=None)
+            out.append(line)
+        return out, words
 
     @property
     def _overwritten(self) -> set[str]:
@@ -295,6 +342,11 @@ class _Recorder(TorchDispatchMode):
             ):
                 words[line.outputs[0]] = line.args[0].word
                 continue
+            if self._gives_its_first(line) and not (
+                {self.owner[word] for word in line.read | set(line.outputs)} & overwritten
+            ):
+                words[line.outputs[0]] = line.args[0].word
+                continue
             owners = {self.owner[word] for word in (line.read | set(line.outputs)) - {"_"}}
             key = None
             if isinstance(line.func, _View) or not (
@@ -314,6 +366,20 @@ class _Recorder(TorchDispatchMode):
                 seen[key] = line.outputs
             out.append(line)
         return out, words
+
+    def _gives_its_first(self, line: _Line) -> bool:
+        """Tell whether an operation gives its first argument, as a sum with 0 does."""
+        if line.func not in NOTHING or line.kwargs or not isinstance(line.args[0], _Name):
+            return False
+        other, first, out = (
+            line.args[1],
+            *(self.values[word] for word in (line.args[0].word, line.outputs[0])),
+        )
+        return (
+            isinstance(other, int | float)
+            and other == NOTHING[line.func]
+            and (out.dtype, _View.of(out)) == (first.dtype, _View.of(first))
+        )
 
     def _narrowed(self, lines: list[_Line]) -> Iterator[_Line]:
         """Lines in which what is the same along a dim is computed once, and then repeated."""
@@ -390,8 +456,13 @@ class _Recorder(TorchDispatchMode):
                 yield line
 
     def _cheaper(self, lines: list[_Line], outputs: list[str]) -> list[_Line]:
-        """Replace sums of zero-padded slices by those of the slices; maxima come without places."""
+        """Lines of the same results at less cost.
+
+        Sums of zero-padded slices are those of the slices, and of slopes scattered over categories
+        those slopes times how often each is met; maxima come without places.
+        """
         padded: dict[str, _Line] = {}
+        made: dict[str, _Line] = {}
         read = set(outputs).union(*(line.read for line in lines))
         overwritten = self._overwritten
         out = []
@@ -407,11 +478,85 @@ class _Recorder(TorchDispatchMode):
                 ndim = len(whole.args[1])
                 if whole.args[2] % ndim in {dim % ndim for dim in line.args[1] or range(ndim)}:
                     line = replace(line, args=(whole.args[0], *line.args[1:]))
+            if (
+                line.func is aten.select_backward.default
+                and line.args[1][line.args[2]] == 1
+                and self._whole(line.args[0])
+            ):
+                line = replace(line, func=aten.unsqueeze.default, args=line.args[::2])
+            made |= dict.fromkeys(line.outputs, line)
+            if line.func is aten.sum.dim_IntList and isinstance(line.args[0], _Name):
+                out.extend(self._counted(line, made))
+                continue
             if line.func is aten.max.dim and line.outputs[1] not in read:
                 x, dim, *keep = line.args
                 line = _Line(aten.amax.default, (x, [dim], *keep), outputs=line.outputs[:1])
             out.append(line)
         return out
+
+    def _whole(self, value: Any) -> bool:
+        """Tell whether a tensor is all of its memory, in order, and never written to again."""
+        if not isinstance(value, _Name) or self.owner[value.word] in self._overwritten:
+            return False
+        tensor = self.values[value.word]
+        return tensor.is_contiguous() and tensor.storage_offset() == 0
+
+    def _counted(self, line: _Line, made: Mapping[str, _Line]) -> list[_Line]:
+        r"""Sum of slopes that are scattered along a dim, those repeated in others but once.
+
+        With slopes g and known categories y, where g is the same for all a,
+
+        .. math:: \sum_a g_n \, [y_{na} = l] = g_n \sum_a [y_{na} = l] .
+        """
+        scatter = made.get(line.args[0].word)
+        if scatter is None or scatter.func is not aten.scatter_add.default:
+            return [line]
+        nought, along, index, slope = scatter.args
+        source = made.get(slope.word) if isinstance(slope, _Name) else None
+        words = line.read | scatter.read | {*line.outputs, *scatter.outputs}
+        if (
+            source is None
+            or not isinstance(source.func, _View)
+            or not isinstance(nought, Tensor)
+            or not isinstance(index, Tensor)
+            or bool(nought.any())
+            or index.shape != source.func.size
+            or {self.owner[word] for word in words | source.read} & self._overwritten
+        ):
+            return [line]
+        ndim, view = nought.dim(), source.func
+        summed = {dim % ndim for dim in line.args[1] or range(ndim)} - {along % ndim}
+        repeated = [dim for dim in summed if view.stride[dim] == 0 and view.size[dim] > 1]
+        if not repeated:
+            return [line]
+        same = [dim for dim in range(ndim) if index.stride(dim) == 0 and dim not in repeated]
+        few = index[tuple(slice(1) if dim in same else slice(None) for dim in range(ndim))]
+        sizes = [
+            few.shape[dim] if dim != along % ndim else nought.shape[dim] for dim in range(ndim)
+        ]
+        counts = nought.new_zeros(sizes).scatter_add(along, few, nought.new_ones(few.shape))
+        counts = counts.sum(repeated, keepdim=True)
+        narrow = tuple(1 if dim in repeated else size for dim, size in enumerate(view.size))
+        first, product = (f"{line.outputs[0]}{end}" for end in ("s", "p"))
+        (base,) = source.args
+        lines = [
+            _Line(replace(view, size=narrow), (base,), outputs=(first,)),
+            _Line(aten.mul.Tensor, (_Name(first), counts), outputs=(product,)),
+            replace(line, args=(_Name(product), *line.args[1:])),
+        ]
+        value = self.values[base.word].as_strided(narrow, view.stride, view.offset)
+        self.values[first], self.owner[first] = value, self.owner[base.word]
+        self.values[product], self.owner[product] = value * counts, product
+        total = aten.sum.dim_IntList(self.values[product], *line.args[1:], **line.kwargs)
+        whole = self.values[line.outputs[0]]
+        same_view = (total.dtype, _View.of(total)) == (whole.dtype, _View.of(whole))
+        return lines if same_view else [line]
+
+
+def _not_in_place(func: Any) -> Any:
+    """Operation that gives as a new tensor what another writes to its first; None if unknown."""
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    return getattr(getattr(aten, name, None), func._overloadname, None)
 
 
 def _permuted(
@@ -484,12 +629,11 @@ def recorded(function: Function, point: Tensor) -> Function:
 
     def replayed(value: Tensor) -> tuple[Tensor, ...]:
         nonlocal more
-        with torch.no_grad():
-            for course in courses:
-                try:
-                    return course(value)
-                except _Elsewhere:
-                    continue
+        for course in courses:
+            try:
+                return _replayed(course, value)
+            except _Elsewhere:
+                continue
         if more:
             new = _course(function, value)
             courses.extend([] if new is None else [new])
@@ -499,10 +643,77 @@ def recorded(function: Function, point: Tensor) -> Function:
     return replayed
 
 
-def _course(function: Function, point: Tensor) -> Function | None:
-    """Recorded operations at one point as a function; None where they differ from it."""
+def _replayed(course: Function, value: Tensor) -> tuple[Tensor, ...]:
+    with torch.inference_mode():  # the least work for each operation
+        out = course(value)
+    return tuple(part.clone() for part in out)  # which may be differentiated and overwritten
+
+
+def recorded_by_rows(function: Function, points: Tensor) -> Function:
+    """Record a function of one row as operations on many rows at once.
+
+    Every operation is recorded as it is for one row, and then as torch vectorises it. Where that
+    cannot be, where rows answer a question differently, or where tensors are large, so that
+    operations cost as much as their numbers, the rows are taken one by one.
+
+    Args:
+        function: of a row (1, P), its outputs (1, ...); as in :func:`recorded`.
+        points: (R, P), to record at; the replay is for as many rows.
+    """
+    alone = recorded(function, points[:1])
+
+    def one_by_one(rows: Tensor) -> tuple[Tensor, ...]:
+        return tuple(map(torch.cat, zip(*map(alone, rows.split(1)), strict=True)))
+
+    course = None if len(points) == 1 else _course_by_rows(function, one_by_one, points)
+    if course is None:
+        return one_by_one
+
+    def replayed(rows: Tensor) -> tuple[Tensor, ...]:
+        try:
+            return _replayed(course, rows)
+        except _Elsewhere:
+            return one_by_one(rows)
+
+    return replayed
+
+
+def _course_by_rows(function: Function, one_by_one: Function, points: Tensor) -> Function | None:
+    recording = _recording(function, points[:1], of_row=True)
+    if recording is None or recording.held * len(points) > MOST_TOGETHER:
+        return None
+    count = len(recording.outputs)
+    lines, words = recording.shortened(recording.outputs)
+    asked = [line for line in lines if isinstance(line.func, bool)]
+    answers = torch.tensor([line.func for line in asked], device=points.device)
+    row = _as_function(
+        [line for line in lines if not isinstance(line.func, bool)],
+        words + [line.args[0].word for line in asked],
+    )
+
+    def of_row(point: Tensor) -> tuple[Tensor, ...]:
+        out = row(point.unsqueeze(0))
+        return (*(value[0] for value in out[:count]), *(value.reshape(()) for value in out[count:]))
+
+    def together(rows: Tensor) -> tuple[Tensor, ...]:
+        out = torch.vmap(of_row, randomness="different")(rows)  # of draws that change nothing
+        if asked and not bool((torch.stack(out[count:], 1) == answers).all()):
+            raise _Elsewhere
+        return tuple(out[:count])
+
+    try:
+        course = _course(together, points)
+        if course is None or not _agree(one_by_one(points), course(points)):
+            return None
+    except (_Elsewhere, RuntimeError, NotImplementedError):  # no rule for rows of an operation
+        return None
+    return course
+
+
+def _recording(function: Function, point: Tensor, of_row: bool = False) -> _Recorder | None:
+    """Operations of a function at a point; None where they are not the same everywhere."""
     point = point.detach().clone(memory_format=torch.contiguous_format)
-    recorder = _Recorder(point)
+    recorder = _Recorder(point, of_row)
     try:
         with recorder:
             outputs = function(point)
@@ -510,7 +721,24 @@ def _course(function: Function, point: Tensor) -> Function | None:
         return None
     if any(id(value) not in recorder.words for value in outputs):
         return None
-    replay = _as_function(*recorder.shortened([recorder.words[id(value)] for value in outputs]))
+    recorder.outputs = [recorder.words[id(value)] for value in outputs]
+    return recorder
+
+
+def _agree(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> bool:
+    return all(
+        torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+        for one, other in zip(expected, found, strict=True)
+    )
+
+
+def _course(function: Function, point: Tensor) -> Function | None:
+    """Recorded operations at one point as a function; None where they differ from it."""
+    recorder = _recording(function, point)
+    if recorder is None:
+        return None
+    replay = _as_function(*recorder.shortened(recorder.outputs))
+    point = recorder.values["v0"]
     aside = torch.cos(torch.arange(point.numel(), dtype=point.dtype, device=point.device)).reshape(
         point.shape
     )
@@ -526,11 +754,7 @@ def _course(function: Function, point: Tensor) -> Function | None:
             IndexError,
         ):  # an operation that asks for more than its arguments
             return None
-        expected = outputs if other is point else function(other)
-        if not all(
-            torch.allclose(expected_k, again_k, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-            for expected_k, again_k in zip(expected, again, strict=True)
-        ):
+        if not _agree(function(other), again):
             return None
         if other is not point:
             return replay

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from pyro.ops import packed
 from pyro.ops.rings import LogRing, MapRing
 from torch import Tensor
 
@@ -171,7 +172,25 @@ def _at(term: Tensor, at: Mapping[str, int]) -> Tensor:
     return with_dims(term[index], "".join(symbol for symbol in dims if symbol not in at))
 
 
-class OrderedRing(LogRing):
+class DirectRing(LogRing):
+    """Sums of log-densities in which those that share no latent to sum out are added as they are.
+
+    Pyro takes their exponentials, and the logarithm of the product.
+    """
+
+    def sumproduct(self, terms: Sequence[Tensor], dims: Collection[str]) -> Tensor:
+        if any(set(dims) & set(dims_of(term)) for term in terms):
+            total: Tensor = super().sumproduct(terms, dims)  # type: ignore[no-untyped-call]
+            return total
+        if len(terms) == 1:
+            return terms[0]
+        first, *others = packed.broadcast_all(*terms)
+        total = sum(others, first)
+        total._pyro_dims = first._pyro_dims  # type: ignore[attr-defined]
+        return total
+
+
+class OrderedRing(DirectRing):
     """Sums of log-densities, latents summed out one by one in a greedy order."""
 
     def sumproduct(self, terms: Sequence[Tensor], dims: Collection[str]) -> Tensor:
@@ -180,10 +199,8 @@ class OrderedRing(LogRing):
         for symbol in order:
             near = [term for term in terms if symbol in dims_of(term)]
             terms = [term for term in terms if symbol not in dims_of(term)]
-            terms.append(super().sumproduct(near, {symbol}))  # type: ignore[no-untyped-call]
-        if len(terms) > 1:
-            terms = [super().sumproduct(terms, set())]  # type: ignore[no-untyped-call]
-        return terms[0]
+            terms.append(super().sumproduct(near, {symbol}))
+        return super().sumproduct(terms, set())
 
 
 class MaxRing(OrderedRing):

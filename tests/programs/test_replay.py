@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inference import fit
 from inference.programs import replay
-from inference.programs.replay import recorded
+from inference.programs.replay import recorded, recorded_by_rows
 
 F64 = torch.float64
 
@@ -100,7 +100,7 @@ def test_what_is_computed_twice_is_computed_once_and_views_of_views_are_one():
 
     start = torch.randn(3, 4, dtype=F64)
     count, replay = operations(function, start)
-    assert count == 5  # exp, mul, sum, add and one view
+    assert count == 7  # exp, mul, sum, add and one view, and a copy of each output
     for point in (
         torch.randn(3, 4, dtype=F64),
         torch.randn(4, 3, dtype=F64).T,
@@ -233,3 +233,90 @@ def test_a_recording_that_holds_too_much_is_given_up(monkeypatch: pytest.MonkeyP
     assert recorded(function, point) is not function
     monkeypatch.setattr(replay, "MOST_HELD", 4000)
     assert recorded(function, point) is function
+
+
+def _of_one_row(x):
+    """A function of one row (1, P) that reads the leading dim as a place in a table."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        table = torch.nn.functional.pad(x[0].reshape(3, 2), (0, 1)).log_softmax(-1)
+        chances = torch.cumprod(torch.sigmoid(x[0]), 0)
+        value = table[torch.arange(3), torch.tensor([2, 0, 1])].sum() + chances.log().sum()
+        value = (
+            value + 0 * torch.bernoulli(x[0, 0].sigmoid()).detach()
+        )  # a draw that changes nothing
+        value = value * 2 if bool(x[0, 0] > 5) else value
+        (gradient,) = torch.autograd.grad(value, x)
+    return value.detach().reshape(1), gradient
+
+
+def test_rows_are_evaluated_at_once_and_one_by_one_where_they_go_different_ways(monkeypatch):
+    points = torch.randn(4, 6, generator=torch.Generator().manual_seed(1), dtype=F64)
+    each = []
+    record = replay.recorded
+    monkeypatch.setattr(
+        replay,
+        "recorded",
+        lambda function, point: each.append(0) or counted(record(function, point), each),
+    )
+    at_once = recorded_by_rows(_of_one_row, points)
+    other = points + 0.3
+    away = torch.where(torch.arange(4)[:, None] == 2, other + 9, other)  # one row goes another way
+    for rows, one_by_one in ((other, 0), (away, 4)):
+        each.clear()
+        found = at_once(rows)
+        assert len(each) == one_by_one
+        for k, row in enumerate(rows.split(1)):
+            for one, all_ in zip(_of_one_row(row), found, strict=True):
+                torch.testing.assert_close(one[0], all_[k], rtol=0, atol=1e-12)
+
+
+def counted(function, calls):
+    def counting(x):
+        calls.append(0)
+        return function(x)
+
+    return counting
+
+
+def test_rows_of_large_tensors_are_taken_one_by_one(monkeypatch):
+    monkeypatch.setattr(replay, "MOST_TOGETHER", 100)
+    points = torch.ones(4, 6, dtype=F64)
+    at_once = recorded_by_rows(_of_one_row, points)
+    assert at_once.__name__ == "one_by_one"
+    torch.testing.assert_close(at_once(points)[0][3:], _of_one_row(points[:1])[0])
+
+
+def test_what_depends_on_a_shape_alone_and_sums_with_nought_are_not_recorded():
+    def function(x):
+        return ((torch.zeros_like(x).sum() + x * 1.0 + torch.ones_like(x)) ** 1.0 - 0,)
+
+    recorder = replay._recording(function, torch.ones(3, dtype=F64))
+    lines, _ = recorder.shortened(recorder.outputs)
+    assert [str(line.func) for line in lines] == ["aten.add.Tensor"] * 2
+    again = recorded(function, torch.ones(3, dtype=F64))
+    x = torch.tensor([1.0, -2.0, 5.0], dtype=F64)
+    torch.testing.assert_close(again(x)[0], x + 1, rtol=0, atol=0)
+
+
+def test_slopes_of_a_categorical_are_multiplied_with_counts():
+    generator = torch.Generator().manual_seed(3)
+    seen = torch.randint(0, 3, (5, 4), generator=generator)
+
+    def function(x):  # logits of 5 rows, 4 labels each
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            logits = x.reshape(5, 1, 3).log_softmax(-1).expand(5, 4, 3)
+            value = (logits.gather(-1, seen[..., None]).squeeze(-1).sum(1).exp() + 1).log().sum()
+            (gradient,) = torch.autograd.grad(value, x)
+        return value.detach(), gradient
+
+    start = torch.randn(15, generator=generator, dtype=F64)
+    again = recorded(function, start)
+    scattered = _Sizes(torch.ops.aten.scatter_add.default)
+    with scattered:
+        again(start)
+    assert not scattered.sizes
+    for point in (start + 0.5, 3 * start):
+        for one, two in zip(function(point), again(point), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-13, atol=1e-13)

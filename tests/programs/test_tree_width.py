@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference import EM, fit
 from inference.programs.program import Program
-from inference.programs.tree_width import elimination_order
+from inference.programs.tree_width import DirectRing, dims_of, elimination_order, with_dims
 
 F64 = torch.float64
 POINT = {
@@ -230,3 +230,14 @@ def test_the_order_of_sums_has_the_tree_width_of_the_graph(
     latents = frozenset[str]().union(*factors)
     _, most, entries = elimination_order(factors, latents, dict.fromkeys(latents, 2))
     assert (most, entries) == (width + 1, 2 ** (width + 1))
+
+
+def test_densities_without_a_latent_to_sum_out_are_added_as_they_are():
+    one, other = (with_dims(torch.randn(2, 3), dims) for dims in ("ba", "bc"))
+    ring = DirectRing(dim_to_size={"a": 3, "b": 2, "c": 3})
+    assert ring.sumproduct([one], {"c"}) is one
+    both = ring.sumproduct([one, other], set())
+    assert dims_of(both) == "abc"
+    assert torch.equal(both, one.mT.unsqueeze(-1) + other)
+    summed = ring.sumproduct([one, other], {"b"})
+    torch.testing.assert_close(summed, both.logsumexp(1))
