@@ -208,6 +208,15 @@ def labelled(file: Path) -> str:
     return head + "\n".join(rows)
 
 
+def everyday(file: Path) -> str:
+    """The table of everyday calls: seconds of the fit, its files and its page, before the work on pages and after it."""
+    rows = [
+        f"| {line['call'].replace('_', ' ')} | " + " | ".join(f"{line[f'before_{part}']:.1f} to {line[f'after_{part}']:.1f}" for part in ("fit", "files", "page")) + " |"
+        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    ]
+    return "| Call | Fit, s | Files, s | Page, s |\n|---|---|---|---|\n" + "\n".join(rows)
+
+
 def shown(page: Path) -> str:
     """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
@@ -267,6 +276,7 @@ def pages() -> dict[str, str]:
     out["own_program.md"] = out["own_program.md"].replace("<!-- annotation.jsonl -->", table)
     table = labelled(ROOT / "benchmarks" / "labels.jsonl")
     out["known.md"] = out["known.md"].replace("<!-- labels.jsonl -->", table)
+    out["scaling.md"] = out["scaling.md"].replace("<!-- pages.jsonl -->", everyday(ROOT / "benchmarks" / "pages.jsonl"))
     out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["api/index.md"] = reference_page()

@@ -631,7 +631,15 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
                 f" rows{'' if sequence is None else f' of each {sequence}'}, and would be an item:"
                 f" say --time {name}, or leave it out with --columns"
             )
-    return frame.rename(columns=places), items, places
+    return whole_times(frame.rename(columns=places)), items, places
+
+
+def whole_times(frame: pd.DataFrame) -> pd.DataFrame:
+    """Times as whole numbers, as they stand in the file, where all of them are."""
+    times = frame.get("time")
+    if times is None or times.dtype.kind != "f" or not (times % 1 == 0).all():
+        return frame  # times that are none are refused by the model
+    return frame.astype({"time": "int64"})
 
 
 def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
@@ -735,11 +743,9 @@ def read_steps(
                 f"{data}: no column is named {name!r}; {place} says which column is meant; the"
                 f" columns are {shown}"
             )
-    frame = with_places(
-        read_mixed(data, list(wanted), [places["sequence"]]).rename(
-            columns={name: place for place, name in places.items()}
-        )
-    )
+    own_names = {name: place for place, name in places.items()}
+    read = read_mixed(data, list(wanted), [places["sequence"]]).rename(columns=own_names)
+    frame = with_places(whole_times(read))
     for place in ("state", "action"):
         if place in frame and holds_texts(frame[place]):
             codes = numbered[place] = {

@@ -145,22 +145,25 @@ def item_curves(fit: FitRecord, data: Any, level: float = 0.95) -> ItemCurves:
     if edges is None:
         edges = torch.ones(layer.num_children, layer.num_parents, dtype=torch.bool)
     found = observed_information(fit, data)
-    values, slopes, item, present = [], [], [], []
+    values, slopes, item, present, known = [], [], [], [], []
     free = found.estimate.clone().requires_grad_()
     with torch.enable_grad():
-        params = found.coordinates.params(free)
+        params, others = (found.coordinates.params(at) for at in (free, found.estimate / 2))
         for items, asked, cells, profiles in items_alike(structure, edges, "item_curves"):
             expected = structure.expected_responses(params, profiles)
+            elsewhere = structure.expected_responses(others, profiles)
             for j in items:
                 for c, cell in enumerate(cells):
                     slopes.append(torch.autograd.grad(expected[c, j], free, retain_graph=True)[0])
                     values.append(float(expected[c, j].detach()))
+                    known.append(bool(expected[c, j] == elsewhere[c, j]) and not slopes[-1].any())
                     item.append(j)
                     present.append(
                         tuple(names[k] for k, bit in zip(asked, cell.tolist(), strict=True) if bit)
                     )
     order = np.argsort(np.array(item), kind="stable")
-    value, error = np.array(values), errors_of(torch.stack(slopes), found)
+    # of known entries alone, wherever the free ones are: 0
+    value, error = np.array(values), np.where(known, 0.0, errors_of(torch.stack(slopes), found))
     families = item_families(layer)
     entries = zip(item, value, error, strict=True)
     limits = np.array([_limits(_scale(families[j]), v, e, level) for j, v, e in entries])
@@ -228,6 +231,8 @@ def _scale(family: ResponseFamily) -> str:
 
 
 def _limits(scale: str, value: float, error: float, level: float) -> tuple[float, float]:
+    if error == 0:
+        return value, value
     width = float(norm.ppf((1 + level) / 2)) * error
     if scale == "identity" or not np.isfinite(error):
         return value - width, value + width

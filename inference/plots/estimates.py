@@ -49,7 +49,7 @@ def plot_estimates(table: EstimateTable) -> Figure:
         ax.set_yticks(places, names, fontsize=8)
         ax.set_ylim(most - 0.5, -0.5)
         more = "" if total == len(entries) else f" (the first {len(entries)} of {total})"
-        ax.set_title(short_name(site) + more, fontsize=10)
+        ax.set_title(short_name(site) + more, fontsize=10, y=1.0)
         ax.grid(axis="x", alpha=0.3)
         if np.nanmin(np.append(values, low)) < 0 < np.nanmax(np.append(values, high)):
             ax.axvline(0.0, color=OBSERVED, linewidth=0.8)

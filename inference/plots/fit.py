@@ -152,8 +152,9 @@ def plot_check(
     # observed as likely as any to be the least or the largest
     by_chance = 2 * num_varying / (num_simulations + 1)
     outside = f"{check.num_outside()} of {len(observed)} outside all simulations"
-    title = f"Mean of each item\n({outside}, {by_chance:.2g} by chance)"
-    left.set(xlabel="observed", ylabel="simulated", title=title)
+    title = f"Mean of each item\n({outside},\n{by_chance:.2g} by chance)"
+    left.set(xlabel="observed", ylabel="simulated")
+    left.set_title(title, y=1.0)  # a place that is given is not looked for, round by round
     _draw_sums(middle, check)
     pairs, simulated_pairs = check.correlations()
     step = max(1, len(pairs) // 3000)  # enough to see
@@ -161,7 +162,8 @@ def plot_check(
     right.plot(
         pairs[::step], simulated_pairs[::step], ".", color=SIMULATED, markersize=size, alpha=0.5
     )
-    right.set(xlabel="observed", ylabel="simulated", title="Correlation of each pair of items")
+    right.set(xlabel="observed", ylabel="simulated")
+    right.set_title("Correlation of each pair of items", y=1.0)
     for ax, values, least in (
         (left, (observed, centre), 0.0),
         (right, (pairs, simulated_pairs), LEAST_SPAN),
@@ -179,7 +181,7 @@ def plot_check(
 
 def _draw_sums(ax: Axes, check: PredictiveCheck) -> None:
     sums, simulated = check.row_sums()
-    ax.set(title="Sums of rows")
+    ax.set_title("Sums of rows", y=1.0)
     known = sums[np.isfinite(sums)]
     if not check.is_discrete and known.size and np.ptp(known) < SAME_SUM:
         words = "The items of every row\nadd up to the same."

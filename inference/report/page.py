@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 DPI = 110
+COMPRESSION = 3  # of pictures: a fifth larger than at 6, in a third of the time
 LEAST = 1e-99  # numbers below are shown as zero
 # marks that turn the direction of writing, other control characters, and halves of characters:
 # invisible, and able to show a text as another
@@ -95,7 +96,11 @@ def _canvas() -> type:
     class OncePainted(FigureCanvasAgg):
         def print_figure(self, *args: Any, **settings: Any) -> None:
             self.figure.set_dpi(settings["dpi"])
-            self.print_png(args[0], metadata=settings.get("metadata"))
+            self.print_png(
+                args[0],
+                metadata=settings.get("metadata"),
+                pil_kwargs={"compress_level": COMPRESSION},
+            )
 
     return OncePainted
 

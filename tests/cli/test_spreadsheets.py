@@ -151,6 +151,7 @@ def test_commands_write_no_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ] == FORMULAS[:6]
     entries(tmp_path / "pmf" / "posterior.csv")
     lines = entries(tmp_path / "options" / "options.csv")
+    assert all(line[1].isdigit() for line in lines[1:])  # times as they stand in the file
     assert {entry for line in lines[1:] for entry in line[:4] if not is_number(entry)} == {
         "'=s",
         "'=up",

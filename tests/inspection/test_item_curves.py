@@ -148,6 +148,22 @@ def test_what_is_undetermined_has_no_interval() -> None:
     assert np.isfinite(found.drop(index=("6", "attributes 0 + 1"))).all().all()
 
 
+def test_known_items_have_no_error() -> None:
+    design = mastery_test(12, 3, seed=1)
+    items, _ = design.draw(300, seed=1)
+    first = fit(design.model, items, EM(max_iterations=300), num_restarts=1)
+    known = {
+        name: torch.full_like(first.params[name], torch.nan) for name in ("intercepts", "loadings")
+    }
+    for name, value in known.items():
+        value[0] = first.params[name][0]
+    found = item_curves(fit(design.model, items, fixed=known), items)
+    of_known = found.item == 0
+    assert (found.standard_errors[of_known] == 0).all()
+    assert (found.low[of_known] == found.high[of_known]).all()
+    assert (found.standard_errors[~of_known] > 0).all()
+
+
 def test_bad_input() -> None:
     design = mastery_test(12, 3, seed=1)
     items, _ = design.draw(300, seed=1)

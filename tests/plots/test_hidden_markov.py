@@ -69,6 +69,19 @@ def test_pictures_hold_what_was_found(result: Fit, frame: pd.DataFrame, tmp_path
     assert len(plot_fit(result, frame).axes) == 3
 
 
+def test_no_word_of_a_picture_is_cut(result: Fit, frame: pd.DataFrame) -> None:
+    """Ticks of the low panels, drawn last, have longer texts than those of high ones."""
+    figure = plot_decoded_path(result, frame)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        words = ax.get_tightbbox()
+        assert words is not None
+        assert words.x0 >= 0
+        assert words.x1 <= figure.bbox.width
+        assert words.y0 >= 0
+        assert words.y1 <= figure.bbox.height
+
+
 def test_what_cannot_be_drawn_is_named(result: Fit, frame: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="sequence must lie in 0 to 1, got 2"):
         plot_decoded_path(result, frame, 2)

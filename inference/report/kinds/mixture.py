@@ -52,6 +52,10 @@ from ppl_models.parts.responses import Bernoulli, Normal, ResponseFamily
 LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported
 )
+ENTROPY = (
+    "1 less the entropy of the rows' chances of the groups over that of even ones, and no share of"
+    " rows"
+)
 CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
 MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
 
@@ -294,7 +298,7 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
         rows += [["G2", number(found.g2), words + p], ["X2", number(found.x2), words]]
     accuracy = subject.once(certainty)
     if accuracy is not None:
-        words = "1: the groups do not overlap"
+        words = f"1: the groups do not overlap; {ENTROPY}"
         words += "" if accuracy.note else f"; uncorrected, and {accuracy.entropy_r2:.2f} corrected"
         rows.append(["entropy R2", number(accuracy.said_r2), words])
     yield Table(("", "value", ""), rows)
@@ -367,7 +371,7 @@ def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> 
     yield Table(head, rows)
     if found is not None and not _is_latent_class(structure):  # these have a table
         said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
-        yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}).")
+        yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}): {ENTROPY}.")
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(
             say("mixture.truncation_note", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)
