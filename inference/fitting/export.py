@@ -36,7 +36,8 @@ from inference.fitting.posterior import chunks, simulate_rows
 from inference.programs.arguments import Call
 from inference.programs.posterior_predictive import observed_values
 from inference.programs.program import Program
-from ppl_models.data.tables import checks_data, first_tensor
+from ppl_models.data.frames import is_frame
+from ppl_models.data.tables import as_tensors, checks_data, first_tensor
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
@@ -343,6 +344,8 @@ def _observed(fit: FitRecord, data: Any) -> Variables:
             str(name): _by_unit(fit, str(name), as_array(value), num_rows)
             for name, value in data.items()
         }
+    if not checks_data(fit.model) and not is_frame(data):
+        data = as_tensors(data)
     observed = observed_sites(fit, data)
     if isinstance(data, Tensor) and not checks_data(fit.model):
         values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))

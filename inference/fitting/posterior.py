@@ -291,8 +291,8 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
                 " models of binary latents over independent items, factorizations and sparse"
                 " coding, and not for"
-                f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
-                " expectation"
+                f" {fit.model_name}; to_arviz(data, num_predictive=100) draws such data, whose mean"
+                " is an expectation"
             )
         out.append(expected.detach())
     return torch.cat(out)

@@ -113,6 +113,29 @@ def test_rows_are_those_of_the_plate_whatever_the_first_tensor() -> None:
     assert found.latents == {"z": (1, 2)}
 
 
+def test_labels_of_a_program_that_holds_its_data() -> None:
+    labels = np.full(60, -1)
+    labels[:4] = [0, 1, 0, 1]
+    start: dict[str, Any] = {"init": plain_start(), "labels": labels}
+    found = fit(lambda: two_lines(X, Y), None, QUICK, **start)
+    assert found.log_likelihood == pytest.approx(
+        fit(two_lines, (X, Y), QUICK, **start).log_likelihood
+    )
+
+
+def plain_start() -> dict[str, Tensor]:
+    return {"a": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0, -1.0])}
+
+
+@pytest.mark.parametrize("form", [Y.numpy(), Y, pd.Series(Y.numpy())])
+def test_a_column_of_numbers_is_exported(form: Any) -> None:
+    def of_column(y: Any) -> None:
+        two_lines(X, y)
+
+    table = fit(of_column, form, QUICK, init=plain_start()).to_arviz(form)
+    assert np.array_equal(table.observed_data["y"], Y)
+
+
 def test_later_answers_lay_the_arguments_out(tmp_path: Path) -> None:
     found = fit(two_lines, (X, Y), QUICK, args=(2,))
     rows = {"x": X, "y": Y}
