@@ -343,7 +343,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     def _table(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
-        if isinstance(X, tuple | dict) and not (
+        if type(X) in (tuple, dict) and not (  # a sparse matrix of keys is a dict
             isinstance(self.model, type) or checks_data(self.model)
         ):
             raise ValueError(
