@@ -287,12 +287,13 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
             ]  # covariates stand behind the items, as they are
             expected = torch.cat([expected, given.to(expected)], -1)
         if expected is None:
+            is_own, drawn = checks_data(fit.model), "to_arviz(data, num_predictive=100)"
             raise ValueError(
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
                 " models of binary latents over independent items, factorizations and sparse"
                 " coding, and not for"
-                f" {fit.model_name}; to_arviz(data, num_predictive=100) draws such data, whose mean"
-                " is an expectation"
+                f" {fit.model_name}; {'fit.simulate(num_rows)' if is_own else drawn} draws whole"
+                " rows, whose mean is an expectation"
             )
         out.append(expected.detach())
     return torch.cat(out)
