@@ -23,10 +23,13 @@ from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import NoProgress, Progress
-from inference.base.structure import check_method, is_method
+from inference.base.structure import check_method, is_method, refuse_open_sites
 from inference.engines.em import EM, fit_sets, fits_sets
+from inference.programs.arguments import Call
 from inference.programs.global_state import quiet
+from inference.programs.posterior_predictive import drawn_data
 from inference.programs.program import Params, simulate
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed, check_size, plain_fields
 
@@ -50,8 +53,8 @@ class Bootstrap:
         num_replicates: B, at least 2.
 
     Raises:
-        ValueError: for settings out of range; at ``fit``, for a program that cannot draw rows of
-            one table.
+        ValueError: for settings out of range; at ``fit``, for a program that cannot draw data like
+            those of the fit.
     """
 
     engine: Method = dataclasses.field(default_factory=EM)
@@ -75,7 +78,7 @@ class Bootstrap:
     ) -> Outcome:
         """See :class:`inference.base.structure.Method`; a checkpoint holds the replicates done."""
         check_method(problem.structure, self.engine)  # both refused before any work
-        simulated_table(problem, {name: value[0] for name, value in start.items()}, 0)
+        simulated(problem, {name: value[0] for name, value in start.items()}, 0)
         outcome = self.engine.run(problem, start, NoProgress(), None)
         best = int(torch.where(outcome.objective.isnan(), -torch.inf, outcome.objective).argmax())
         params = problem.structure.canonical(
@@ -103,8 +106,9 @@ def bootstrap(
 
     Args:
         estimate: a point estimate.
-        data: the data of the fit; entries missing there are missing in every replicate. None for
-            complete replicates.
+        data: the data of the fit; entries missing there are missing in every replicate, and a
+            program of your own draws what it observes at the covariates there. None for complete
+            replicates of rows without covariates.
         num_replicates: B, at least 2.
         method: engine of the refits; the fit's own if None. Each starts at the estimate, so other
             optima are not visited.
@@ -115,7 +119,7 @@ def bootstrap(
 
     Raises:
         ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, or a
-            program that cannot draw rows of one table.
+            program that cannot draw such data.
 
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
@@ -130,7 +134,9 @@ def bootstrap(
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
     estimate.refuse_weights("bootstrap")
     estimate.refuse_labels("bootstrap")
-    rows = simulated_data(estimate, estimate.num_rows, seed) if data is None else data
+    rows = data
+    if data is None and not isinstance(estimate.model, Call):
+        rows = simulated_data(estimate, estimate.num_rows, seed)
     with quiet():  # of the data's columns: said when the estimate was made
         problem = problem_of(estimate.model, as_fitted(estimate, rows), seed)
     engine = (
@@ -163,13 +169,13 @@ def replicates(
     try:
         while done.count < num_replicates and not (progress.stopped and done.count > 1):
             seeds = range(seed + done.count, seed + min(num_replicates, done.count + at_once))
-            sets = torch.stack([simulated_table(problem, params, seed_b) for seed_b in seeds])
+            sets = [simulated(problem, params, seed_b) for seed_b in seeds]
             with (
                 quiet(),
                 torch.enable_grad(),
             ):  # bounds and constant columns of replicates are part of the answer
                 if is_batch and isinstance(engine, EM):
-                    refits = fit_sets(problem, engine, sets, start)
+                    refits = fit_sets(problem, engine, torch.stack(sets), start)
                 else:
                     refits = engine.run(
                         problem_of(problem.model, sets[0], seeds[0], True),
@@ -221,6 +227,22 @@ class _Done:
         return _Done(
             {name: torch.cat(part) for name, part in parts.items()}, self.unfinished + unfinished
         )
+
+
+def simulated(problem: Problem, params: Params, seed: int) -> Any:
+    """One data set of the problem's size, with its gaps, and the covariates of a user's program.
+
+    Raises:
+        ValueError: for a model that cannot draw one, see :func:`simulated_table` and
+            :func:`inference.programs.posterior_predictive.drawn_data`.
+    """
+    if checks_data(problem.model):
+        return simulated_table(problem, params, seed)
+    if problem.rows is not None:
+        raise ValueError("bootstrap: the rows in memory were expected, got blocks of them")
+    program = problem.program()
+    refuse_open_sites("bootstrap", problem.structure, program)
+    return drawn_data(program, params, seed)
 
 
 def simulated_table(problem: Problem, params: Params, seed: int) -> Tensor:

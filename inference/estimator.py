@@ -26,8 +26,10 @@ from inference.fitting.predict import one_latent, whole_numbers
 from inference.fitting.problem import takes_sparse
 from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
+from inference.programs.arguments import program_name
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer
 
@@ -83,7 +85,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     the class of a row is not known. ``predict`` speaks of these classes, ordered as ``classes_``.
 
     Args:
-        model: a zoo model, or any Pyro program of one argument.
+        model: a zoo model, or any Pyro program whose data are one table: its argument, or its
+            arguments by the names of the columns.
         method, init, num_restarts: as :func:`inference.fit` has them.
         random_state: its seed; None or a ``RandomState`` draws one in each call of ``fit``.
         site: the latent that ``predict`` and ``predict_proba`` speak of, which may be left out
@@ -340,6 +343,15 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
     def _table(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
+        if type(X) in (tuple, dict) and not (  # a sparse matrix of keys is a dict
+            isinstance(self.model, type) or checks_data(self.model)
+        ):
+            raise ValueError(
+                "X: a table with one row a unit was expected, got a"
+                f" {type(X).__name__} of arguments of {program_name(self.model)}: give a data frame"
+                " whose columns are named as these, or fit(model, data), which takes them as"
+                " they are"
+            )
         if hasattr(type(X), "columns"):  # a data frame, whose columns the model checks by name
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X

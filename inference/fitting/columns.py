@@ -204,8 +204,10 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
     """Simulation test: the program can be called as ``model(None, num_rows)``.
 
-    Of a program that draws rows like others, these must be given.
+    Of a program that draws rows like others, as any of a user's does, these must be given.
     """
+    if data is not None and not checks_data(fit.model):
+        return True
     if fit.structure.stand_in() is not None:
         return data is not None
     names = list(inspect.signature(fit.model).parameters)

@@ -34,9 +34,10 @@ from inference.fitting.columns import (
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.posterior import chunks, simulate_rows
 from inference.programs.arguments import Call
-from inference.programs.posterior_predictive import observed_values
-from inference.programs.program import Program
-from ppl_models.data.tables import checks_data, first_tensor
+from inference.programs.posterior_predictive import observed_values, replicate
+from inference.programs.program import Params, Program
+from ppl_models.data.frames import is_frame
+from ppl_models.data.tables import as_tensors, checks_data, first_tensor
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 if TYPE_CHECKING:
@@ -343,6 +344,8 @@ def _observed(fit: FitRecord, data: Any) -> Variables:
             str(name): _by_unit(fit, str(name), as_array(value), num_rows)
             for name, value in data.items()
         }
+    if not checks_data(fit.model) and not is_frame(data):
+        data = as_tensors(data)
     observed = observed_sites(fit, data)
     if isinstance(data, Tensor) and not checks_data(fit.model):
         values_of = observed_values(next(chunks(fit, data)), fit.params | (fit.local or {}))
@@ -389,11 +392,16 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
         for name, value in drawn.items()
     }
     parts: dict[str, list[np.ndarray]] = {site: [] for site in observed_sites(fit, data)}
-    for d in range(num_draws if can_simulate(fit) else 0):
+    is_own = data is not None and not checks_data(fit.model)
+    for d in range(num_draws if can_simulate(fit, data if is_own else None) else 0):
         source = dataclasses.replace(
             fit, params={name: value[d] for name, value in drawn.items()}, local=None
         )
-        simulated = simulate_rows(source, fit.num_rows, seed=seed + d)
+        simulated = (
+            replicate(program, source.params, seed + d)
+            if is_own
+            else simulate_rows(source, fit.num_rows, seed=seed + d)
+        )
         for site, kept in parts.items():
             kept.append(as_array(simulated[site]))
     predictive: Variables = {}
@@ -413,9 +421,15 @@ def _predictive(
     )  # sequences, where lines are their steps
     observed = observed_sites(fit, data)
     kept: dict[str, list[np.ndarray]] = {site: [] for site in observed}
+    own = None if data is None or checks_data(fit.model) else next(chunks(fit, data))
     for i, (chain, draw) in enumerate(itertools.product(range(num_chains), picked)):
         source = fit if fit.draws is None else _at(fit, draws, chain, int(draw))
-        along = None if data is None else fit.structure.simulate_like(source.params, data, seed + i)
+        if own is not None:
+            along: Params | None = replicate(own, source.params | (source.local or {}), seed + i)
+        else:
+            along = (
+                None if data is None else fit.structure.simulate_like(source.params, data, seed + i)
+            )
         simulated = simulate_rows(source, num_rows, seed=seed + i) if along is None else along
         for site in observed:
             values = as_array(simulated[site])

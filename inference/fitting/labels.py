@@ -116,7 +116,8 @@ def known_of(
             given = _by_step(problem.structure, data, given)
         table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
         like = first_tensor(problem.data)
-        like = like if like.is_floating_point() else torch.zeros((), dtype=torch.float64)
+        is_like = like is not None and like.is_floating_point()
+        like = like if is_like else torch.zeros((), dtype=torch.float64)
         _check_ends(site, table, targets[site])
         tables[site], allowed[site] = table.to(like), own
         if texts:
@@ -137,7 +138,7 @@ def known_of(
 def _parts(problem: Problem) -> Iterator[tuple[slice, Problem]]:
     """Problems of the blocks with their labels, and their places among the rows."""
     if problem.rows is None:
-        yield slice(0, len(first_tensor(problem.data))), problem
+        yield slice(0, problem.num_rows), problem
         return
     first = 0
     for data in problem.rows:
@@ -381,6 +382,10 @@ def _as_array(
         )
         if array.dtype == object:
             array = np.vectorize(lambda v: np.nan if _is_unknown(v) else v, otypes=[float])(array)
+    for whole in (shape, (*shape, size)):  # labels have no dim of a plate of one entry
+        if [n for n in array.shape if n > 1] == [n for n in whole if n > 1]:
+            array = array.reshape(whole)
+            break
     if array.dtype != bool or array.shape != (*shape, size):
         try:
             array = array.astype(np.float64)

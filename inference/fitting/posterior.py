@@ -25,7 +25,7 @@ from inference.engines import gibbs_estimates
 from inference.fitting.columns import checked_as_fitted, count_rows
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
-from inference.programs.arguments import Call
+from inference.programs.arguments import Call, program_name
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
@@ -287,12 +287,13 @@ def reconstruct(fit: FitRecord, data: Any) -> Tensor:
             ]  # covariates stand behind the items, as they are
             expected = torch.cat([expected, given.to(expected)], -1)
         if expected is None:
+            is_own, drawn = checks_data(fit.model), "to_arviz(data, num_predictive=100)"
             raise ValueError(
                 "reconstruct: what to expect of a row is known for mixtures, hidden Markov models,"
                 " models of binary latents over independent items, factorizations and sparse"
                 " coding, and not for"
-                f" {fit.model_name}; fit.simulate(num_rows) draws whole rows, whose mean is an"
-                " expectation"
+                f" {fit.model_name}; {'fit.simulate(num_rows)' if is_own else drawn} draws whole"
+                " rows, whose mean is an expectation"
             )
         out.append(expected.detach())
     return torch.cat(out)
@@ -311,8 +312,9 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: Seed = 0) -> dict[str, Te
         inspect.signature(fit.model).bind(None, num_rows)
     except TypeError:
         raise ValueError(
-            "simulate: the program must take (data, num_rows), and draw that many rows where data"
-            " is None"
+            "simulate: a program that takes (data, num_rows), and draws that many rows where data"
+            f" is None, was expected, and {program_name(fit.model)} is none:"
+            " to_arviz(data, num_predictive=100) draws data like those given"
         ) from None
     local = {}
     if fit.local:

@@ -15,6 +15,7 @@ from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
 from inference.base.structure import Capability, Method, Structure
 from inference.engines.em import EM
+from inference.programs.arguments import program_name
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame, is_frame, row_of
 from ppl_models.data.tables import as_table, first_tensor, with_nan
@@ -76,7 +77,7 @@ def check_weighed(structure: Structure) -> None:
         raise ValueError(
             "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and"
             " encoders and latent attribute models without negative binomial items take weights of"
-            f" rows, and this {type(structure.model).__name__} does not; repeat rows instead where"
+            f" rows, and {program_name(structure.model)} does not; repeat rows instead where"
             " weights are counts"
         )
 

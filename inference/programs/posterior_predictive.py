@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, cast
 
 import torch
 from pyro import poutine
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import constraints
 
 from inference.programs.global_state import isolated
 from inference.programs.program import Params, Program
-from inference.programs.sites import Site
+from inference.programs.sites import Site, sample_nodes
+from inference.programs.wrap import in_words
+from ppl_models.data.tables import map_tensors
 
 # of a table that is compared with simulations; of longer sequences so many steps, evenly spaced
 MOST_COLUMNS = 200
@@ -50,6 +54,95 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
         program, poutine.uncondition(getattr(program.model, "drawing", program.model)), params, seed
     )
     return {name: _seen(nodes[name]) for name in observed_names(program)}
+
+
+class _DrawnInPlace(Messenger):
+    """Draws what is observed into the data that it was read from, while the program runs.
+
+    What comes later in the program, such as the next step of a sequence, reads the drawn values.
+
+    Args:
+        names: of the sites; data: tensors, alone or nested, that will be written to.
+    """
+
+    def __init__(self, names: Collection[str], data: Any) -> None:
+        super().__init__()
+        self.names = names
+        self.places: dict[str, Tensor] = {}  # in the data, by site
+        self.hidden: dict[str, tuple[Tensor, Tensor]] = {}  # what was there, and where no draw is
+        self.log_probs: dict[str, Tensor] = {}  # of all sites, before their draws are written
+        self.storages = set[int]()
+        map_tensors(lambda x: self.storages.add(x.untyped_storage().data_ptr()), data)
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] not in self.names:
+            return
+        place = msg["value"]
+        if (
+            not isinstance(place, Tensor)
+            or place.untyped_storage().data_ptr() not in self.storages
+            or any(n > 1 and step == 0 for n, step in zip(place.shape, place.stride(), strict=True))
+        ):
+            raise ValueError(
+                f"bootstrap: what is observed at {msg['name']!r} was expected to be one of the"
+                " program's arguments or a part of it, into which new data are drawn, and it is"
+                " computed or held elsewhere: give it as an argument, in the dtype in which it is"
+                " observed"
+            )
+        self.places[msg["name"]] = place
+        msg["is_observed"], msg["value"] = False, None
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        name, value = msg["name"], msg["value"]
+        if type(msg["fn"]).__name__ == "_Subsample":
+            return
+        self.log_probs[name] = msg["fn"].log_prob(value)
+        place = self.places.get(name)
+        if place is None:
+            return
+        if place.shape != value.shape:
+            raise ValueError(
+                f"bootstrap: data of shape {tuple(value.shape)}, that of site {name!r} in its"
+                f" plates, were expected, got {tuple(place.shape)}"
+            )
+        self.hidden[name] = place.clone(), place.isnan() | _seen(msg).isnan()
+        place.copy_(value)
+
+
+def drawn_data(program: Program, params: Params, seed: int) -> Any:
+    """The program's data with everything observed drawn anew, latents too.
+
+    Covariates, lengths and gaps are those of the data; steps of a sequence that read the steps
+    before read the drawn ones.
+
+    Raises:
+        ValueError: for a site that observes no part of the data, or one whose distribution depends
+            on what is drawn with it or later.
+    """
+    with isolated(seed):
+        params = params | program.latents_above(params)
+    data = map_tensors(torch.clone, program.args[0])
+    plain: Any = getattr(program.model, "drawing", program.model)
+    runs = []
+    for names in (observed_names(program), ()):
+        one, model = _DrawnInPlace(names, data), copy.copy(plain)
+        model.model = one(plain.model)
+        with isolated(seed), torch.no_grad(), in_words(plain):
+            trace = poutine.trace(poutine.condition(model, params)).get_trace(data)
+        nodes = sample_nodes(trace)
+        params = params | {n: node["value"] for n, node in nodes.items() if n not in one.names}
+        runs.append(one)
+    drawn, again = runs  # the second with all drawn values there from the start
+    for name, log_prob in drawn.log_probs.items():
+        if not torch.allclose(log_prob, again.log_probs[name], 1e-5, 1e-5, equal_nan=True):
+            raise ValueError(
+                f"bootstrap: the distribution of site {name!r} was expected to depend on no data"
+                " that are drawn with it or after it, and does: draw them step by step, in a loop"
+                " whose steps read the steps before"
+            )
+    for name, (before, is_hidden) in drawn.hidden.items():
+        drawn.places[name].copy_(torch.where(is_hidden, before, drawn.places[name]))
+    return data
 
 
 def _nodes(program: Program, model: Callable[..., Any], params: Params, seed: int) -> Any:

@@ -18,8 +18,8 @@ of the dims it gave its parameters; which of the two it is, is found out by a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -45,7 +45,7 @@ from inference.programs.elimination import (
     summed_prior,
 )
 from inference.programs.fixed import Fixed
-from inference.programs.global_state import isolated, quiet
+from inference.programs.global_state import in_dtype, isolated, quiet
 from inference.programs.parameters import Flat
 from inference.programs.quadrature import MOST_MOVES, SETTLED, NodeSites
 from inference.programs.restarts import (
@@ -104,7 +104,6 @@ class Program:
         self.args, self._given = args, model
         with isolated(0):
             self.model, trace, lines = first_run(model, args)
-        self._enumerated_model = enumerating(self.model)
         self.is_own = checks_data(
             model
         )  # minds dtypes, missing entries and restarts itself, and is tested for it
@@ -115,6 +114,7 @@ class Program:
         self._chains: list[Chain | None] = []  # once looked for, the chain of these data, or None
         self._plans: list[SumPlan] = []  # once looked for, how latents are summed over
         self._set_sites(trace, lines)
+        self._use(self.model)
         # of this library's models, which do not choose by values: the first draw of their prior
         self._drawn: dict[str, Any] = (
             {name: trace.nodes[name] for name in self.names("parameter")} if self.is_own else {}
@@ -156,7 +156,8 @@ class Program:
                 break
 
     def _use(self, model: Callable[..., Any]) -> None:
-        self.model, self._enumerated_model, self._plans = model, enumerating(model), []
+        self.model, self._plans = model, []
+        self._enumerated_model = poutine.block(enumerating(model), hide=list(self._unread))
 
     def part(self, data: Any, nesting: int) -> Program:
         """Program on a part of its data, with room for plates, its steps run one by one."""
@@ -215,11 +216,11 @@ class Program:
         return model
 
     def _set_sites(self, trace: Any, lines: dict[str, str]) -> None:
-        unread: frozenset[str] = frozenset()
+        self._unread: frozenset[str] = frozenset()
         if not self.is_own:
             with isolated(0), torch.no_grad():
-                unread = unread_imputations(self.model, self.args, trace)
-        self.sites, self.row_plates = sites_of(trace, lines, self.args, unread)
+                self._unread = unread_imputations(self.model, self.args, trace)
+        self.sites, self.row_plates = sites_of(trace, lines, self.args, self._unread)
         nodes = sample_nodes(trace)
         self.max_plate_nesting = max(
             (-f.dim for node in nodes.values() for f in node["cond_indep_stack"] if f.vectorized),
@@ -508,9 +509,18 @@ class Program:
             self._num_restarts(params),
         )
 
-    def _unchecked(self) -> AbstractContextManager[None]:
-        """Context without Pyro's checks: a user's data were checked once, before the work."""
-        return nullcontext() if self.is_own else pyro.validation_enabled(False)
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """Densities of a user's program, without Pyro's checks: its data were checked before.
+
+        In the dtype of the data, which functions of whole numbers (``lgamma`` of counts) have else
+        from the caller's default, mostly single precision.
+        """
+        if self.is_own:
+            yield
+        else:
+            with in_dtype(self._dtype), pyro.validation_enabled(False):
+                yield
 
     @cached_property
     def _dtype(self) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def _log_prob(node: Any) -> torch.Tensor:
 def unread_imputations(
     model: Callable[..., Any], args: tuple[Any, ...], trace: Any
 ) -> frozenset[str]:
-    """Continuous sites of the entries that ``obs_mask`` hides, which nothing else reads.
+    """Sites of the entries that ``obs_mask`` hides, which nothing else reads.
 
     They integrate to one, so that the hidden entries leave the likelihood, as missing ones do.
 
@@ -137,17 +138,34 @@ def unread_imputations(
         if name.endswith("_unobserved")
         and name.removesuffix("_unobserved") + "_observed" in nodes
         and not node["is_observed"]
-        and not node["fn"].support.is_discrete
     ]
     drawn = {name: node["value"] for name, node in nodes.items() if not node["is_observed"]}
     unread = set()
     for name in hidden:
-        moved = drawn | {name: nodes[name]["fn"].sample()}
-        again = poutine.trace(poutine.condition(model, moved)).get_trace(*args).nodes
-        pairs = [(node, again[n]) for n, node in nodes.items() if n != name]
-        if all(torch.equal(_log_prob(before), _log_prob(after)) for before, after in pairs):
+        for value in _others(nodes[name]):
+            moved = poutine.condition(model, drawn | {name: value})
+            again = poutine.trace(moved).get_trace(*args).nodes
+            pairs = [(node, again[n]) for n, node in nodes.items() if n != name]
+            if not all(torch.equal(_log_prob(one), _log_prob(other)) for one, other in pairs):
+                break
+        else:
             unread.add(name)
     return frozenset(unread)
+
+
+def _others(node: Any) -> list[Tensor]:
+    """Other values of a site; of a discrete one each entry's next, which draws may repeat."""
+    fn, value = node["fn"], node["value"]
+    is_discrete = bool(fn.support.is_discrete)
+    drawn = [fn.sample() for _ in range(3 if is_discrete else 1)]
+    if is_discrete and not fn.event_dim:
+        if not fn.has_enumerate_support:
+            return [value + 1, *drawn]
+        with contextlib.suppress(NotImplementedError):  # whose entries have values of their own
+            support = fn.enumerate_support(expand=False)
+            places = (value == support).long().argmax(0)
+            return [support.flatten()[(places + 1) % len(support)], *drawn]
+    return drawn
 
 
 def latents_before(sites: Iterable[Site], parameters: Collection[str] = ()) -> set[str]:

@@ -350,6 +350,12 @@ def not_at_once(latents: str, error: BaseException) -> str:
             "Which values one of them has depends on another: give it one set of values, such as a"
             " Categorical over 0, ..., M with logits of -inf for those it cannot have"
         )
+    elif "out of bounds" in str(error):
+        remedy = (
+            f"{place}: a[z] chooses by the values of a latent, and z[i], the latent of another row,"
+            " cannot be taken from a plate: write the rows as a loop, for i in pyro.plate(...):,"
+            " each with a latent of its own name"
+        )
     elif any(words in str(error).lower() for words in SHAPES):
         remedy = f"{place}, so that shapes must broadcast from the right"
     else:

@@ -138,9 +138,9 @@ def test_a_users_program_gets_dims_of_its_own() -> None:
     assert idata.posterior["chance"].dims == ("chain", "draw", "chance_dim_0", "chance_dim_1")
     assert idata.posterior["chance"].shape == (1, 1, 3, 4)
     np.testing.assert_array_equal(idata.observed_data["answers"].values, data.numpy())
-    assert "posterior_predictive" not in groups_of(
-        idata
-    )  # the program cannot be called without data
+    drawn = idata.posterior_predictive["answers"].values
+    assert drawn.shape == (1, 1, *data.shape)
+    assert set(np.unique(drawn)) == {0.0, 1.0}
     np.testing.assert_allclose(idata.latent_posterior["group"].values.sum(-1), 1.0)
 
 

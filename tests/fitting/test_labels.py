@@ -531,3 +531,23 @@ def test_a_label_has_the_chances_that_its_table_says() -> None:
     expected = torch.tensor([[0.8, 0.1, 0.1], [0.8, 0.8, 0.2], [1, 1, 1]], dtype=torch.float64)
     assert torch.allclose(table, expected)
     assert float(log_table(allowed, 0.0)[0, 1]) == NEVER
+
+
+def test_labels_of_a_plate_around_another_have_one_dim() -> None:
+    """Its latents have a dim of one entry behind the rows, as Pyro's nested plates give them."""
+
+    def nested(data: Tensor) -> None:
+        chance = pyro.sample("chance", dist.Beta(torch.ones(2), 2.0).to_event(1))
+        with pyro.plate("rows", data.shape[0], dim=-2):
+            z = pyro.sample("z", dist.Categorical(torch.tensor([0.5, 0.5])))
+            with pyro.plate("items", data.shape[1], dim=-1):
+                pyro.sample("y", dist.Bernoulli(chance[z]), obs=data)
+
+    data = torch.from_numpy((np.random.default_rng(0).random((12, 3)) < 0.5).astype(float))
+    flat = np.array([0, 1, 1, 0] + 8 * [-1])
+    found = fit(nested, data, EM(), labels=flat)
+    assert found.log_likelihood == fit(nested, data, EM(), labels=flat[:, None]).log_likelihood
+    chances = np.stack([flat != 1, flat != 0], -1)
+    assert fit(nested, data, EM(), labels=chances).log_likelihood == found.log_likelihood
+    with pytest.raises(ValueError, match=r"shape \(12, 1\), one label"):
+        fit(nested, data, EM(), labels=flat[:11])

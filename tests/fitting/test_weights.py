@@ -138,9 +138,9 @@ def test_engines_that_do_not_count_by_weights_refuse(method) -> None:
 
 
 def test_families_that_do_not_count_by_weights_refuse() -> None:
-    with pytest.raises(ValueError, match="and this PoissonFactorization does not"):
+    with pytest.raises(ValueError, match="and PoissonFactorization does not"):
         fit(PoissonFactorization(3, 1), answers() + 1, weights=np.ones(120))
-    with pytest.raises(ValueError, match="and this LatentAttributeModel does not"):
+    with pytest.raises(ValueError, match="and LatentAttributeModel does not"):
         fit(
             LatentAttributeModel([[1, 0], [0, 1], [1, 1]], NegativeBinomial()),
             answers(),

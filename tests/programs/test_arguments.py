@@ -15,7 +15,7 @@ import torch
 from support.user_programs import uniform
 from torch import Tensor, nn
 
-from inference import EM, Fit, RowBlocks, fit
+from inference import EM, Fit, RowBlocks, ZooEstimator, fit
 from inference.loo import cross_validate
 from inference.programs.arguments import Call, call_of
 
@@ -111,6 +111,41 @@ def test_rows_are_those_of_the_plate_whatever_the_first_tensor() -> None:
     found = fit(of_steps, (torch.poisson(3 * torch.ones(4, 9)), torch.ones(9)), QUICK)
     assert found.num_rows == 9
     assert found.latents == {"z": (1, 2)}
+
+
+def test_the_estimator_says_what_it_takes_of_several_arguments() -> None:
+    for data in ((X, Y), {"x": X, "y": Y}):
+        with pytest.raises(
+            ValueError, match=r"X: a table .* got a (tuple|dict) of arguments of two_"
+        ):
+            ZooEstimator(two_lines).fit(data)
+    frame = pd.DataFrame({"x": X.numpy(), "y": Y.numpy()})
+    found = ZooEstimator(two_lines, QUICK, init=plain_start()).fit(frame)
+    expected = fit(two_lines, (X, Y), QUICK, init=plain_start()).score((X, Y))
+    assert found.score(frame) == pytest.approx(expected)
+
+
+def test_labels_of_a_program_that_holds_its_data() -> None:
+    labels = np.full(60, -1)
+    labels[:4] = [0, 1, 0, 1]
+    start: dict[str, Any] = {"init": plain_start(), "labels": labels}
+    found = fit(lambda: two_lines(X, Y), None, QUICK, **start)
+    assert found.log_likelihood == pytest.approx(
+        fit(two_lines, (X, Y), QUICK, **start).log_likelihood
+    )
+
+
+def plain_start() -> dict[str, Tensor]:
+    return {"a": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0, -1.0])}
+
+
+@pytest.mark.parametrize("form", [Y.numpy(), Y, pd.Series(Y.numpy())])
+def test_a_column_of_numbers_is_exported(form: Any) -> None:
+    def of_column(y: Any) -> None:
+        two_lines(X, y)
+
+    table = fit(of_column, form, QUICK, init=plain_start()).to_arviz(form)
+    assert np.array_equal(table.observed_data["y"], Y)
 
 
 def test_later_answers_lay_the_arguments_out(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pyro.infer import TraceEnum_ELBO, config_enumerate
 from support.user_programs import uniform
 from torch import Tensor
 
-from inference import EM, NUTS, RowsWarning, fit
+from inference import EM, NUTS, SVI, RowsWarning, fit
 from inference.programs.global_state import in_dtype
 from inference.programs.program import Program
 
@@ -124,6 +124,59 @@ def test_a_mask_of_what_is_observed_is_that_of_missing_entries() -> None:
     found = fit(masked, (X, seen), EM())
     missing = fit(drawn, (X.masked_fill(~seen, math.nan), None), EM())
     assert found.log_likelihood == pytest.approx(missing.log_likelihood)
+
+
+@pytest.mark.parametrize("family", ["Poisson", "Bernoulli", "Binomial"])
+def test_hidden_entries_of_counts_and_bits_leave_the_likelihood(family: str) -> None:
+    """As numbers do: no latent of theirs is left, and no count of unbounded support is refused."""
+    of = {
+        "Poisson": lambda rate: dist.Poisson(3 * rate),
+        "Bernoulli": dist.Bernoulli,
+        "Binomial": lambda rate: dist.Binomial(4, rate),
+    }[family]
+
+    def counts(y: Tensor, seen: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Beta(torch.ones(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            z = pyro.sample("z", dist.Categorical(torch.tensor([0.3, 0.7])))
+            pyro.sample("y", of(rate[z]), obs=y, obs_mask=seen)
+
+    y, seen = (torch.arange(9) % 2).double(), torch.arange(9) % 3 > 0
+    program = Program(counts, y, seen)
+    program.check_enumerable()
+    assert program.names("latent") == ("z",)
+    rate = torch.tensor([0.3, 0.8], dtype=torch.float64)
+    with in_dtype(torch.float64):
+        terms = torch.tensor([0.3, 0.7]).log() + of(rate).log_prob(y[:, None])
+    expected = torch.where(seen, terms.logsumexp(-1), 0.0)
+    assert torch.allclose(program.log_marginal_rows({"rate": rate}), expected)
+
+
+def test_a_hidden_bit_that_something_reads_is_summed_out() -> None:
+    def imputed(x: Tensor, seen: Tensor, y: Tensor) -> None:
+        shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(x)):
+            own = pyro.sample("x", dist.Bernoulli(0.3), obs=x, obs_mask=seen)
+            pyro.sample("y", dist.Normal(shift * own, 1.0), obs=y)
+
+    x = torch.zeros(1, dtype=torch.float64)  # one row, whose bit a new draw may repeat
+    for seed in range(4):
+        torch.manual_seed(seed)
+        program = Program(imputed, x, x > 0, x)
+        assert program.names("latent") == ("x_unobserved",)
+        at = dist.Normal(torch.tensor([0.0, 2.0], dtype=torch.float64), 1.0).log_prob(x)
+        expected = (at + torch.tensor([0.7, 0.3], dtype=torch.float64).log()).logsumexp(-1)
+        own = program.log_marginal({"shift": torch.tensor(2.0, dtype=torch.float64)})
+        assert own == pytest.approx(float(expected), abs=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:SVI")  # of few steps
+def test_variational_inference_draws_no_hidden_entry_that_nothing_reads() -> None:
+    seen = torch.arange(len(X)) % 3 > 0
+    found = fit(masked, (X, seen), SVI(num_steps=50))
+    missing = fit(drawn, (X.masked_fill(~seen, math.nan), None), SVI(num_steps=50))
+    assert found.params.keys() == missing.params.keys()
+    assert found.local is None
 
 
 def test_hidden_entries_that_something_reads_are_integrated() -> None:

@@ -184,6 +184,48 @@ def test_a_graph_of_small_tree_width_is_summed() -> None:
     torch.testing.assert_close(own, torch.stack(totals).logsumexp(0))
 
 
+def of_matrix(data: Tensor) -> None:
+    """All pairs of nodes, NaN where a pair is not seen."""
+    p = pyro.sample("p", dist.Dirichlet(torch.ones(2)))
+    chance = pyro.sample("chance", dist.Beta(torch.ones(2, 2), 1.0).to_event(2))
+    z = [pyro.sample(f"z_{i}", dist.Categorical(p)) for i in pyro.plate("nodes", len(data))]
+    for i, j in itertools.combinations(range(len(data)), 2):
+        fn = dist.Bernoulli(Vindex(chance)[..., z[i], z[j]])
+        pyro.sample(f"y_{i}_{j}", fn, obs=data[i, j])
+
+
+def test_pairs_that_are_not_seen_join_no_latents() -> None:
+    """Thirty nodes of all pairs, of which those of a band are seen: width 2, not 29."""
+    band = tuple((i, j) for i in range(30) for j in (i + 1, i + 2) if j < 30)
+    seen = table(len(band), 1)[:, 0]
+    data = torch.full((30, 30), math.nan, dtype=F64)
+    for (i, j), value in zip(band, seen, strict=True):
+        data[i, j] = value
+    point = {"p": POINT["p"], "chance": POINT["chance"][:, :2]}
+    whole, alone = Program(of_matrix, data), Program(lambda data: graph(data, band), seen)
+    whole.check_enumerable()
+    torch.testing.assert_close(whole.log_marginal(point), alone.log_marginal(point))
+    of_whole, of_alone = whole.latent_marginals(point), alone.latent_marginals(point)
+    torch.testing.assert_close(of_whole, of_alone)
+    assert whole.factor_posteriors(point).weights.keys() >= {"y_0_29", "y_0_1"}
+
+
+def test_a_latent_of_another_row_is_refused_with_its_remedy() -> None:
+    def of_edges(data: Tensor, first: Tensor, second: Tensor) -> None:
+        p = pyro.sample("p", dist.Dirichlet(torch.ones(2)))
+        chance = pyro.sample("chance", dist.Beta(torch.ones(2, 2), 1.0).to_event(2))
+        with pyro.plate("nodes", 4):
+            z = pyro.sample("z", dist.Categorical(p))
+        with pyro.plate("pairs", len(data)):
+            pyro.sample("y", dist.Bernoulli(chance[z[first], z[second]]), obs=data)
+
+    pairs = torch.tensor([[0, 1], [1, 2], [2, 3]]).mT
+    with pytest.raises(
+        ValueError, match=r"the latent of another row, cannot be taken from a plate"
+    ):
+        fit(of_edges, (torch.ones(3, dtype=F64), *pairs))
+
+
 def test_a_path_of_thirty_nodes_is_summed_and_a_clique_refused_with_its_width() -> None:
     path = tuple((i, i + 1) for i in range(29))
     own = Program(lambda data: graph(data, path), torch.ones(29, dtype=F64))

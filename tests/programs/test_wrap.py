@@ -4,6 +4,7 @@ before any work.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
+from scipy import stats
+from scipy.special import logsumexp
 from support.everyday.data import lines_of_two, ratings
 from support.everyday.programs import mixture_of_lines, rasch
 from torch import Tensor
@@ -172,6 +175,24 @@ def test_whole_numbers_are_fitted_in_double_precision() -> None:
     assert float(result.params["rate"]) == pytest.approx(
         7 / 4.1, rel=1e-5
     )  # mode of the gamma posterior
+
+
+def test_log_densities_of_counts_keep_the_digits_of_double_precision() -> None:
+    """Log-factorials of whole numbers, which PyTorch takes in the caller's default dtype."""
+
+    def counted(data: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Gamma(torch.full((2,), 2.0), 1e-6).to_event(1))
+        with pyro.plate("rows", len(data)):
+            z = pyro.sample("z", dist.Bernoulli(0.5))
+            pyro.sample("y", dist.Poisson(rate[z.long()]), obs=data)
+
+    data = np.random.default_rng(0).poisson([2e6] * 10 + [3e6] * 10)
+    rates = np.array([2e6, 3e6])
+    found = fit(counted, data, EM(), init={"rate": torch.tensor(rates)})
+    rows = stats.poisson.logpmf(data[:, None], found.params["rate"].numpy()) + math.log(0.5)
+    by_hand = logsumexp(rows, axis=1)
+    assert np.allclose(found.log_likelihood_rows(data), by_hand, rtol=0, atol=1e-6)
+    assert found.log_likelihood == pytest.approx(by_hand.sum(), abs=1e-5)
 
 
 def test_the_default_dtype_comes_back_when_a_program_raises() -> None:

@@ -226,7 +226,7 @@ def test_a_sample_of_weighted_rows_has_its_weights(few_drawn: None) -> None:
         (
             FactorAnalysis(3, 1),
             np.ones(NUM_ROWS),
-            "take weights of rows, and this FactorAnalysis does not",
+            "take weights of rows, and FactorAnalysis does not",
         ),
     ],
 )
