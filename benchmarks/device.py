@@ -19,7 +19,7 @@ import torch
 from _bench import Lines, command_line, run
 from torch import Tensor
 
-from inference import EM, SAEM, fit
+from inference import EM, SAEM, Factorize, fit
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -32,7 +32,7 @@ from ppl_models import (
     PoissonFactorization,
 )
 
-Engine = Callable[[int], EM | SAEM]
+Engine = Callable[[int], EM | SAEM | Factorize]
 
 
 def iterations(number: int) -> EM:
@@ -43,6 +43,11 @@ def iterations(number: int) -> EM:
 def sweeps(number: int) -> SAEM:
     """SAEM of as many iterations."""
     return SAEM(max_iterations=number, num_burn_in=1, num_relaxed=0, window=number)
+
+
+def factorize(number: int) -> Factorize:
+    """Updates of a factorization in as many sweeps."""
+    return Factorize(max_sweeps=number, tolerance=1e-300)
 
 
 def jobs(share: float) -> Iterator[tuple[str, Any, Engine, Tensor]]:
@@ -81,7 +86,7 @@ def jobs(share: float) -> Iterator[tuple[str, Any, Engine, Tensor]]:
     means = torch.rand(int(20_000 * share), 20, generator=generator, dtype=torch.float64).pow(4)
     spread = torch.rand(20, 1_000, generator=generator, dtype=torch.float64).pow(4)
     counts = torch.poisson(means @ spread, generator=generator)
-    yield "Poisson factorization, 20", PoissonFactorization(1_000, 20), iterations, counts
+    yield "Poisson factorization, 20", PoissonFactorization(1_000, 20), factorize, counts
     yield (
         "factor analysis, 8",
         FactorAnalysis(100, 8),

@@ -217,6 +217,15 @@ def everyday(file: Path) -> str:
     return "| Call | Fit, s | Files, s | Page, s |\n|---|---|---|---|\n" + "\n".join(rows)
 
 
+def on_device(file: Path) -> str:
+    """The table of fits on a GPU beside the CPU of its machine."""
+    rows = [
+        f"| {line['job']} | {line['data'].replace('x', '×')} | {line['cpu_s']:.2f} | {line['cuda_s']:.2f} | {line['ratio']} | {line['distance']:.0e} |"
+        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    ]
+    return "| Fit | Rows | CPU, s | GPU, s | Ratio | Distance |\n|---|---|---|---|---|---|\n" + "\n".join(rows)
+
+
 def shown(page: Path) -> str:
     """A notebook as JSON: with what its cells gave, where that is kept beside it and its text is the same."""
     import jupytext
@@ -277,6 +286,7 @@ def pages() -> dict[str, str]:
     table = labelled(ROOT / "benchmarks" / "labels.jsonl")
     out["known.md"] = out["known.md"].replace("<!-- labels.jsonl -->", table)
     out["scaling.md"] = out["scaling.md"].replace("<!-- pages.jsonl -->", everyday(ROOT / "benchmarks" / "pages.jsonl"))
+    out["scaling.md"] = out["scaling.md"].replace("<!-- device.jsonl -->", on_device(ROOT / "benchmarks" / "device.jsonl"))
     out["own_program.md"] += beside_svi(ROOT / "benchmarks" / "svi_programs.jsonl")
     out["papers.md"] += result_tables(ROOT / "benchmarks" / "results")
     out["api/index.md"] = reference_page()
