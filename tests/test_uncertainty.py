@@ -335,7 +335,7 @@ def test_the_information_check_finds_a_sound_model_sound():
     report = check_information(fit(encoder(), data, TIGHT))
     assert report.is_full_rank
     assert report.num_rows == 2000
-    with pytest.raises(ValueError, match=r"must take \(data, num_rows\), and draw that many rows"):
+    with pytest.raises(ValueError, match=r"takes \(data, num_rows\), and draws that many rows"):
         check_information(record(normal, torch.zeros(3), {}))
 
     def twice(data: None = None, num_rows: int = 0) -> None:

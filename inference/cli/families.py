@@ -44,6 +44,7 @@ from inference.cli.reading import (
     settled,
     shape_of,
     sizes_of,
+    whole_times,
     with_covariates,
 )
 from inference.cli.streaming import (
@@ -632,14 +633,6 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
                 f" say --time {name}, or leave it out with --columns"
             )
     return whole_times(frame.rename(columns=places)), items, places
-
-
-def whole_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Times as whole numbers, as they stand in the file, where all of them are."""
-    times = frame.get("time")
-    if times is None or times.dtype.kind != "f" or not (times % 1 == 0).all():
-        return frame  # times that are none are refused by the model
-    return frame.astype({"time": "int64"})
 
 
 def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:

@@ -494,3 +494,11 @@ def _asked_of(text: str) -> dict[str, str]:
             raise ValueError(f"--response: column {name!r} is named twice")
         out[name] = kind
     return out
+
+
+def whole_times(frame: pd.DataFrame) -> pd.DataFrame:
+    """Times as whole numbers, as they stand in the file, where all of them are."""
+    times = frame.get("time")
+    if times is None or times.dtype.kind != "f" or not (times % 1 == 0).all():
+        return frame  # times that are none are refused by the model
+    return frame.astype({"time": "int64"})

@@ -22,7 +22,15 @@ from inference.cli.app import (
     write_picture,
     write_rows,
 )
-from inference.cli.reading import columns_of, names_of, read_csv, read_frame, read_mixed, shape_of
+from inference.cli.reading import (
+    columns_of,
+    names_of,
+    read_csv,
+    read_frame,
+    read_mixed,
+    shape_of,
+    whole_times,
+)
 from inference.cli.streaming import open_source, under_names
 from ppl_models.parts.repr import counted
 
@@ -114,7 +122,7 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
                     f" those known are {', '.join(codes)}"
                 )
             frame[place] = frame[place].map(codes)
-        return frame
+        return whole_times(frame)
     named = [str(name) for name in fit.item_names]
     are_numbers = named == [str(j) for j in range(len(named))]
     has_names = Path(data.rpartition(":")[0] or data).suffix.lower() not in (".npy", ".npz")

@@ -85,6 +85,9 @@ def _beside_estimates(fit: FitRecord, data: Any) -> Any:
     """Data on the device of the estimates."""
     if isinstance(data, list | tuple) and all(isinstance(part, Tensor) for part in data):
         return type(data)(_beside_estimates(fit, part) for part in data)  # one a sequence
+    if isinstance(data, dict):
+        parts = {name: _beside_estimates(fit, part) for name, part in data.items()}
+        return data if all(part is data[name] for name, part in parts.items()) else parts
     device = next((value.device for value in fit.params.values()), None)
     return map_tensors(lambda x: x.to(device) if isinstance(x, Tensor) else x, data)
 
