@@ -58,7 +58,7 @@ ENGINES: dict[str, tuple[Callable[..., Any], Any]] = {
     "mace": (spammers, Laplace()),
     "hierarchy": (hierarchy, NUTS(num_chains=4, warmup_steps=150, num_samples=150)),
     "item_difficulty": (item_difficulty, NUTS(num_chains=4, warmup_steps=300, num_samples=300)),
-    "random_effects": (random_effects, NUTS(num_chains=4, warmup_steps=300, num_samples=300)),
+    "random_effects": (random_effects, NUTS(num_chains=2, warmup_steps=200, num_samples=200)),
 }
 
 

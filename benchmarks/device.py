@@ -3,8 +3,8 @@
 Each job is one public call with the same seed and the same number of iterations, once on data that
 lie on the CPU and once on data that lie on the GPU; a call of two iterations goes ahead of either
 and is not counted. ``distance`` is between the two objectives, as a share of their size: starts and
-steps are the same, so that rounding alone parts them, except for SAEM, whose random numbers a
-device draws for itself. Where there is no GPU a line says so.
+steps are the same, and rounding parts them, which may also decide whether EM keeps an extrapolated
+step; SAEM draws other random numbers on each. Where there is no GPU a line says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Engine = Callable[[int], EM | SAEM | Factorize]
 
 
 def iterations(number: int) -> EM:
-    """EM of as many iterations, without extrapolation between them."""
+    """EM of as many iterations, none of them before penalties count."""
     return EM(max_iterations=number, tolerance=1e-300, num_relaxed=0)
 
 
