@@ -83,12 +83,13 @@ def as_fitted(fit: FitRecord, data: Any) -> Any:
 
 def _beside_estimates(fit: FitRecord, data: Any) -> Any:
     """Data on the device of the estimates."""
-    if isinstance(data, list | tuple) and all(isinstance(part, Tensor) for part in data):
-        return type(data)(_beside_estimates(fit, part) for part in data)  # one a sequence
     if isinstance(data, dict):
         parts = {name: _beside_estimates(fit, part) for name, part in data.items()}
         return data if all(part is data[name] for name, part in parts.items()) else parts
     device = next((value.device for value in fit.params.values()), None)
+    if isinstance(data, list | tuple) and all(isinstance(part, Tensor) for part in data):
+        is_there = all(part.device == device for part in data)  # one a sequence
+        return data if is_there else [part.to(device) for part in data]
     return map_tensors(lambda x: x.to(device) if isinstance(x, Tensor) else x, data)
 
 
@@ -207,7 +208,7 @@ def observed_sites(fit: FitRecord, data: Any = None) -> tuple[str, ...]:
 def can_simulate(fit: FitRecord, data: Any = None) -> bool:
     """Simulation test: the program can be called as ``model(None, num_rows)``.
 
-    Of a program that draws rows like others, as any of a user's does, these must be given.
+    A program that draws rows like others needs these, and a user's program takes them.
     """
     if data is not None and not checks_data(fit.model):
         return True
