@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from _bench import Lines, command_line, run, seeds
 
-from inference.selection.joint_rank import joint_rank
+from inference.selection import joint_rank
 from ppl_models.datasets import (
     image_pairs,
     simulate_checkerboard,

@@ -97,7 +97,7 @@ def joint_rank(
 
     Example:
         >>> import numpy as np
-        >>> from inference.selection.joint_rank import joint_rank
+        >>> from inference.selection import joint_rank
         >>> rng = np.random.default_rng(0)
         >>> which = rng.integers(3, size=(5000, 1))
         >>> joint_rank(3.0 * which + rng.normal(size=(5000, 3))).number

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.stats import chi2_contingency
 
-from inference.selection.joint_rank import joint_rank, rank_test
+from inference.selection import joint_rank
+from inference.selection.joint_rank import rank_test
 from ppl_models.datasets import simulate_checkerboard, simulate_trivariate
 
 
