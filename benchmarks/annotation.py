@@ -14,10 +14,13 @@ chain may exchange them where data say little: the draws of NumPyro are given th
 estimate (the nearest permutation of classes), and ``switched`` is the share of NumPyro's draws that
 had others. ``k_hat`` of Laplace's importance ratios says whether a normal describes the posterior:
 above 0.7 it does not, as where classes are hardly apart or a spread may be zero.
-``annotation.jsonl`` beside it holds one run. NumPyro is not a dependency of this library: install
-it beside; without it our lines come alone.
+``--oracle`` asks for more of NumPyro: four chains from starts of its own, each as many draws after
+as many, whose R-hat is that of draws with the names of our estimate; our engine and ``Laplace()``
+are compared with all of them, one line each. ``annotation.jsonl`` beside it holds one run, and one
+of ``--oracle --only item_difficulty --num-draws 4000``. NumPyro is not a dependency of this
+library: install it beside; without it our lines come alone.
 
-Run: ``python benchmarks/annotation.py [--num-items 200] [--only dawid_skene,mace]``.
+Run: ``python benchmarks/annotation.py [--num-items 200] [--only dawid_skene,mace] [--oracle]``.
 """
 
 from __future__ import annotations
@@ -46,11 +49,12 @@ from programs.tutorials import spammers
 from torch import Tensor
 
 from inference import EM, NUTS, Laplace, fit
-from inference.base.diagnostics import pareto_k
+from inference.base.diagnostics import pareto_k, rhat_of_draws
 from inference.uncertainty import standard_errors
 
 NUM_CLASSES = 3
 OF_ANNOTATORS = {"beta": 2, "beta_decentered": 2}  # dims of the classes of draws; 1 of others
+NUM_CHAINS = 4  # of the oracle
 LEAST = 0.1  # of an error, in the distance between names of classes
 ENGINES: dict[str, tuple[Callable[..., Any], Any]] = {
     "agreement": (agreement, EM()),
@@ -85,9 +89,11 @@ def labels(name: str, num_items: int, num_annotators: int) -> Tensor:
     return dist.Categorical(logits=logits.movedim(1, 0)[classes] - shift[:, None]).sample()
 
 
-def ours(name: str, y: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
+def ours(
+    name: str, y: Tensor, method: Any
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
     """Estimates and their errors by site; processor seconds, and k-hat of Laplace."""
-    program, method = ENGINES[name]
+    program, _ = ENGINES[name]
     positions = torch.arange(y.shape[1])
     data = y if name in ("agreement", "item_difficulty") else (positions, y)
     began = time.process_time()
@@ -112,14 +118,14 @@ def ours(name: str, y: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], di
 
 
 def theirs(
-    name: str, y: np.ndarray, start: dict[str, np.ndarray], num_draws: int, seed: int
+    name: str, y: np.ndarray, start: dict[str, np.ndarray] | None, num_draws: int, seed: int
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Draws by site of NumPyro's NUTS, and processor seconds."""
+    """Draws by site of NumPyro's NUTS, from a start of its own if None, and processor seconds."""
     import jax
     import jax.numpy as jnp
     import numpyro
     import numpyro.distributions as npd
-    from numpyro.infer import MCMC, NUTS as THEIRS, init_to_value
+    from numpyro.infer import MCMC, NUTS as THEIRS, init_to_uniform, init_to_value
 
     jax.config.update("jax_enable_x64", True)
     (num_items, num_annotators), size = y.shape, NUM_CLASSES
@@ -177,7 +183,8 @@ def theirs(
                 rows = jnp.einsum("nal,nacl->nc", one_hot, table)
         numpyro.factor("labels", jax.scipy.special.logsumexp(rows + log_pi, -1).sum())
 
-    kernel = THEIRS(program, init_strategy=init_to_value(values=start), dense_mass=False)
+    init = init_to_uniform() if start is None else init_to_value(values=start)
+    kernel = THEIRS(program, init_strategy=init, dense_mass=False)
     sampler = MCMC(
         kernel, num_warmup=num_draws, num_samples=num_draws, num_chains=1, progress_bar=False
     )
@@ -194,34 +201,60 @@ def measure(args: argparse.Namespace) -> Lines:
         for seed in seeds(args):
             torch.manual_seed(seed)
             y = labels(name, args.num_items, args.num_annotators)
-            estimates, errors, numbers = ours(name, y)
-            line = {
-                "model": name,
-                "items": args.num_items,
-                "annotators": args.num_annotators,
-                "seed": seed,
-                "engine": type(ENGINES[name][1]).__name__,
-                "parameters": sum(value.numel() for value in estimates.values()),
-                **numbers,
-            }
+            engines = [ENGINES[name][1], *([Laplace()] if args.oracle else [])]
+            found = [ours(name, y, method) for method in engines]
+            draws, numbers = {}, {}
             if has_theirs:
-                start = {site: value.numpy() for site, value in estimates.items()}
-                draws, their_seconds = theirs(name, y.numpy(), start, args.num_draws, seed)
-                line |= {"numpyro_seconds": round(their_seconds, 2)}
-                line |= _compared(estimates, errors, draws)
-            yield line
+                start = {site: value.numpy() for site, value in found[0][0].items()}
+                starts = [None] * NUM_CHAINS if args.oracle else [start]
+                runs = [
+                    theirs(name, y.numpy(), own, args.num_draws, seed + chain)
+                    for chain, own in enumerate(starts)
+                ]
+                draws = {site: np.concatenate([chain[site] for chain, _ in runs]) for site in start}
+                numbers["numpyro_seconds"] = round(sum(seconds for _, seconds in runs), 2)
+            for method, (estimates, errors, own) in zip(engines, found, strict=True):
+                line = {
+                    "model": name,
+                    "items": args.num_items,
+                    "annotators": args.num_annotators,
+                    "seed": seed,
+                    "engine": type(method).__name__,
+                    "parameters": sum(value.numel() for value in estimates.values()),
+                    **own,
+                    **numbers,
+                }
+                if draws:
+                    line |= _compared(estimates, errors, draws, args.oracle)
+                yield line
 
 
 def _compared(
-    estimates: dict[str, Tensor], errors: dict[str, Tensor], draws: dict[str, np.ndarray]
+    estimates: dict[str, Tensor],
+    errors: dict[str, Tensor],
+    draws: dict[str, np.ndarray],
+    is_oracle: bool,
 ) -> dict[str, Any]:
-    away, ratios = [], []
+    away, ratios, line = [], [], {}
     draws, switched = _renamed(estimates, errors, draws)
+    if is_oracle:
+        chains = {
+            site: torch.from_numpy(value).unflatten(0, (NUM_CHAINS, -1))
+            for site, value in draws.items()
+        }
+        rhat = max(float(value.nan_to_num().max()) for value in rhat_of_draws(chains).values())
+        line = {
+            "chains": NUM_CHAINS,
+            "draws": next(iter(chains.values())).shape[1],
+            "r_hat": round(rhat, 4),
+        }
+        ratio = np.concatenate([(errors[s].numpy() / draws[s].std(0)).ravel() for s in estimates])
+        line |= {"least_spread": round(ratio.min(), 3), "most_spread": round(ratio.max(), 3)}
     for site, value in estimates.items():
         drawn = draws[site]
         away.append((np.abs(value.numpy() - drawn.mean(0)) / drawn.std(0)).ravel())
         ratios.append((errors[site].numpy() / drawn.std(0)).ravel())
-    return {
+    return line | {
         "distance": round(float(np.concatenate(away).max()), 3),
         "median_distance": round(float(np.median(np.concatenate(away))), 3),
         "spread": round(float(np.nanmedian(np.concatenate(ratios))), 3),
@@ -258,6 +291,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-annotators", type=int, default=8)
     parser.add_argument("--num-draws", type=int, default=1000, help="of NumPyro, after as many")
     parser.add_argument("--only", default="", help="names of models, with commas")
+    parser.add_argument("--oracle", action="store_true", help="four long chains of NumPyro's")
     quick = {"only": "agreement,dawid_skene", "num_items": 60, "num_draws": 50}
     run(parser, measure, argv, quick)
 

@@ -185,12 +185,12 @@ def annotated(file: Path) -> str:
     """The table of models of annotators: estimates, errors and seconds beside NumPyro's NUTS."""
     rows = [
         f"| `{line['model']}` | {line['parameters']} | {line['engine']} | {line['seconds']:.0f} | {line['numpyro_seconds']:.0f} | {line['median_distance']:.2f} "
-        f"| {line['distance']:.2f} | {line['spread']:.2f} | {line.get('k_hat', '')} | {line['switched']:.2f} |"
+        f"| {line['distance']:.2f} | {line['spread']:.2f} | {line.get('k_hat', '')} | {line['switched']:.2f} | {line.get('r_hat', '')} |"
         for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())
     ]
     head = (
-        "| Model | Parameters | Engine | Seconds | NumPyro, s | Distance, median | Distance, largest | Ratio of errors | k-hat | Draws renamed |\n"
-        "|---|---|---|---|---|---|---|---|---|---|\n"
+        "| Model | Parameters | Engine | Seconds | NumPyro, s | Distance, median | Distance, largest | Ratio of errors | k-hat | Draws renamed | R-hat |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(rows)
 

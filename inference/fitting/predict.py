@@ -19,6 +19,7 @@ from inference.fitting.posterior import (
 )
 from inference.fitting.record import FitRecord
 from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
     from inference.fitting.record import FitRecord
@@ -39,7 +40,7 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
         ValueError: for a model without discrete latents, or with several and none named.
     """
     modes = decode_latents(fit, data)
-    shared = fit.shared_latents or {}
+    shared = {} if site is not None else fit.shared_latents or {}
     modes = {
         name: value
         for name, value in modes.items()
@@ -104,8 +105,11 @@ def without_latents(fit: FitRecord, wanted: str) -> str:
             " posterior_frame(data) works out those of new rows"
         )
     if fit.shared_latents:
-        names = ", ".join(map(repr, fit.shared_latents))
-        return f"{words} of each row, and posterior_latents(data) has what all rows share, {names}"
+        names = listed(map(repr, fit.shared_latents))
+        return (
+            f"{words} in a plate over rows: posterior_latents(data) and decode_latents(data) have"
+            f" those outside it, {names}"
+        )
     return words
 
 

@@ -468,7 +468,7 @@ def factors_of(
     for name, node in nodes.items():
         log_prob = run.log_probs[name]
         if node["is_observed"] and isinstance(node["mask"], Tensor) and not node["mask"].any():
-            log_prob = log_prob.new_zeros(())  # of which nothing is seen, joins no latents
+            continue  # of which nothing is seen, joins no latents
         symbols[name] = node["infer"]["_dim_to_symbol"]
         for dim, symbol in symbols[name].items():
             if -dim <= log_prob.dim() and log_prob.shape[dim] > 1:

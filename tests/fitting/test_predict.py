@@ -177,5 +177,6 @@ def test_what_all_rows_share_is_no_label_of_a_row() -> None:
     result = fit(one_regime, counts, EM())
     assert result.posterior_latents(counts)["regime"].shape == (2,)
     for question in (result.predict, result.predict_proba, result.posterior_frame):
-        with pytest.raises(ValueError, match="latents of each row, and posterior_latents"):
+        with pytest.raises(ValueError, match="latents in a plate over rows: posterior_latents"):
             question(counts)
+    assert result.predict(counts, "regime") == result.decode_latents(counts)["regime"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -488,3 +489,34 @@ def test_restarts_of_params_are_near_the_start_and_far_off_by_turns() -> None:
     assert float(away[1::2].max()) <= 0.5
     assert float(away[2::2].min()) > 0.5
     assert float(means[2::2].min()) < 3.0
+
+
+def test_an_interrupted_fit_of_a_network_ends_as_one_left_alone(tmp_path: Path) -> None:
+    network = nn.Linear(1, 2)
+
+    def curves(x: Tensor, y: Tensor) -> None:
+        pyro.module("network", network)
+        with pyro.plate("rows", len(y)):
+            z = pyro.sample("z", dist.Categorical(torch.tensor([0.5, 0.5])))
+            means = network(x.unsqueeze(-1))
+            pyro.sample(
+                "y", dist.Normal(torch.where(z == 0, means[..., 0], means[..., 1]), 1.0), obs=y
+            )
+
+    data, method = (X, X.abs()), EM(max_iterations=25)
+    alone = fit(curves, data, method, num_restarts=1)
+    for last in (3, 6):
+        stopped = fit(
+            curves,
+            data,
+            method,
+            num_restarts=1,
+            checkpoint=tmp_path / "running",
+            on_iteration=lambda at, last=last: at.iteration >= last,
+        )
+        assert stopped.num_iterations == last
+    resumed = fit(curves, data, method, num_restarts=1, checkpoint=tmp_path / "running")
+    assert resumed.num_iterations == alone.num_iterations
+    assert resumed.converged == alone.converged
+    for name, value in alone.params.items():
+        assert torch.equal(resumed.params[name], value)
