@@ -203,14 +203,14 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
             if causal.open_edges[i, k]:
                 remark = "may not be there"
             elif causal.open_arrows[i, k]:
-                remark = "direction not firm"
+                remark = "direction not firm: see below" if causal.doubts else "direction not firm"
             elif mark != "→":
                 remark = "either direction fits alike"
         if found is not None:
             arrows = (found.arrow[i, k], found.arrow[k, i]) if has_arrows else ()
             shown += map(number, (found.adjacent[i, k], *arrows))
         lines.append([*shown, remark])
-    arrows = ("P(firmly first → second)", "P(firmly second → first)") if has_arrows else ()
+    arrows = ("P(first → second)", "P(second → first)") if has_arrows else ()
     chances = () if found is None else ("P(joined)", *arrows)
     head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
