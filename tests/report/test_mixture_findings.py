@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from inference import EM, Fit, fit
+from inference import EM, SAEM, Fit, fit
 from inference.report import write_report
-from inference.report.fit import _numbers
+from inference.report.fit import _numbers, _wobbles
 from inference.report.mixture_findings import dependent_items, groups_of
 from inference.report.sections import Subject
 from inference.report.verdicts import verdict
-from ppl_models import Categorical, Mixture
+from ppl_models import Categorical, DeepDiscreteEncoder, Mixture
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -204,3 +204,13 @@ def test_weighted_rows_have_the_log_likelihood_of_a_row_by_their_weights():
     (shown,) = (value for name, value in rows.items() if name.endswith("a row"))
     # a row of three even coins, whatever the number of distinct patterns
     assert float(shown) == pytest.approx(-3 * np.log(2), abs=0.02)
+
+
+@pytest.mark.parametrize("engine", [EM(), SAEM(max_iterations=60)])
+def test_a_curve_of_draws_is_not_called_flat(engine):
+    rng = np.random.default_rng(1)
+    bits = rng.random((200, 2)) < 0.5
+    chances = np.where(bits[:, [0, 0, 0, 1, 1, 1]], 0.9, 0.2)
+    answers = (rng.random((200, 6)) < chances) * 1.0
+    model = DeepDiscreteEncoder(6, (2,), penalty=None)
+    assert _wobbles(fit(model, answers, engine, num_restarts=1)) == isinstance(engine, SAEM)
