@@ -206,6 +206,7 @@ def test_weighted_rows_have_the_log_likelihood_of_a_row_by_their_weights():
     assert float(shown) == pytest.approx(-3 * np.log(2), abs=0.02)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("engine", [EM(), SAEM(max_iterations=60)])
 def test_a_curve_of_draws_is_not_called_flat(engine):
     rng = np.random.default_rng(1)
