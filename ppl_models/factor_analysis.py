@@ -13,14 +13,13 @@ from torch import Tensor
 from ppl_models.data.items import OpenItems
 from ppl_models.data.tables import as_items, check_reach
 from ppl_models.descriptions.components import FactorDescription
-from ppl_models.matrix_factorization import SITE_DIMS, Dims
+from ppl_models.matrix_factorization import SITE_DIMS, Dims, check_components
 from ppl_models.parts.distributions import Flat
 from ppl_models.parts.item_response import ItemResponse
 from ppl_models.parts.responses import Normal
 from ppl_models.parts.validation import (
     check_number,
     check_numbers,
-    check_size,
     numbers_like,
     plain_fields,
 )
@@ -74,7 +73,7 @@ class FactorAnalysis(OpenItems):
     def __post_init__(self) -> None:
         plain_fields(self)
         self._settle()
-        check_size("FactorAnalysis", "num_components", self.num_components)
+        check_components("FactorAnalysis", self.num_components)
         if self.num_items is not None and self.num_components >= self.num_items:
             raise ValueError(
                 f"FactorAnalysis: num_components = {self.num_components} must be below num_items ="

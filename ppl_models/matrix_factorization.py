@@ -41,13 +41,20 @@ def check_sizes(owner: str, model: Any) -> None:
     """Check the sizes of a factorization, and its bound."""
     plain_fields(model)
     model._settle()
-    check_size(owner, "num_components", model.num_components)
+    check_components(owner, model.num_components)
     if model.num_items is not None and model.num_components > model.num_items:
         raise ValueError(
             f"{owner}: num_components = {model.num_components} exceeds num_items ="
             f" {model.num_items}, more than the data allow"
         )
     check_number(owner, "bound", model.bound, "be positive and finite", above=0)
+
+
+def check_components(owner: str, num_components: int) -> None:
+    """Check a number of components that follows the number of items, which may be left out."""
+    named = f"a positive integer, as in {owner}(num_components=3)"
+    wanted = named if num_components == 0 else None
+    check_size(owner, "num_components", num_components, wanted=wanted)
 
 
 def check_concentration(owner: str, concentration: float) -> None:

@@ -60,8 +60,8 @@ def test_what_was_put_in_is_named_with_its_numbers() -> None:
         "too few latents",
     ):
         assert part in words, words
-    assert "run on" in remedy_of(found)
-    assert remedy_of(()) == ""
+    assert "run on" in remedy_of(found, check)
+    assert remedy_of((), check) == ""
 
 
 def test_little_is_said_of_few_rows_and_of_constant_columns() -> None:

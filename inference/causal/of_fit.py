@@ -127,16 +127,21 @@ class AttributeReport:
             )
         return "\n\n".join(parts)
 
+    @property
+    def disputed(self) -> np.ndarray:
+        """Edges that an item explains as well, bool (K, K), symmetric."""
+        found = np.zeros_like(self.causal.open_edges)
+        for own in self.alternatives:
+            i, j = own.pair
+            found[i, j] = found[j, i] = found[i, j] | own.disputed
+        return found
+
     def plot(self, ax: Any = None) -> Any:
         """Plot the graph: dotted where an edge is in doubt, or an item explains it as well.
 
         See :func:`inference.plots.causal.plot_causal_graph`.
         """
-        open_edges = self.causal.open_edges.copy()
-        for own in self.alternatives:
-            i, j = own.pair
-            open_edges[i, j] |= own.disputed
-            open_edges[j, i] |= own.disputed
+        open_edges = self.causal.open_edges | self.disputed
         return replace(self.causal, open_edges=open_edges).plot(ax=ax)
 
 

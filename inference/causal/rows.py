@@ -79,6 +79,7 @@ from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.validation import check_number, check_size
 
 MOST_PROFILES = 2048  # whose information is inverted as one matrix
+LEAST_ROWS = 1e-6  # expected of a profile; that of fewer has probability zero
 CHUNK = 2**22  # numbers of scaled posteriors held at once
 
 
@@ -122,9 +123,10 @@ class EffectiveRows:
             lines.append(f"{num} profile{has} probability zero and {does} not count.")
         if self.undetermined:
             lines.append(
-                f"{self.undetermined} direction(s) of the table are hardly determined by the data:"
-                " the items do not tell some profiles apart. Look at the identifiability of the"
-                " item design before drawing a graph."
+                f"{counted(self.undetermined, 'direction')} of the table"
+                f" {'is' if self.undetermined == 1 else 'are'} hardly determined by the data: the"
+                " items do not tell some profiles apart. Look at the identifiability of the item"
+                " design before drawing a graph."
             )
         return "\n".join(lines)
 
@@ -158,7 +160,7 @@ def effective_rows(posterior: Any, table: Any = None, other_scores: Any = None) 
                 f"{owner}: other_scores must be finite, with shape ({len(rows)}, M), got shape"
                 f" {scores.shape}"
             )
-    kept = weights > 1e-12
+    kept = weights * len(rows) > LEAST_ROWS
     information = _information(rows, weights, kept, scores)
     values, vectors = np.linalg.eigh(information)
     least = 1 / len(rows)

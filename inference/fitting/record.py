@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from inference.base.optima import SAME_VALUE
@@ -116,6 +117,13 @@ class Restarts:
         return self.next_best is not None and self.next_best <= SAME_VALUE * max(
             1.0, abs(float(self.objective[self.best]))
         )
+
+    @property
+    def proper(self) -> Tensor:
+        """Restarts that ended in a proper optimum, all where none did, bool (R,)."""
+        if not self.degenerate or self.faults:
+            return torch.ones(len(self.objective), dtype=torch.bool)
+        return torch.tensor([not reasons for reasons in self.degenerate])
 
     @property
     def faults(self) -> tuple[str, ...]:

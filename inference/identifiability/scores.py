@@ -174,6 +174,9 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
             " latents, would take a while"
         )
     data = as_fitted(fit, data)
+    table = checked(fit.model, data)[0]
+    if isinstance(table, Tensor) and table.layout == torch.strided and len(table) < num_rows:
+        data = torch.cat([table] * math.ceil(num_rows / len(table)))  # all in one go
     parts: list[Tensor] = []
     while not parts or sum(map(len, parts)) < num_rows:
         drawn = fit.structure.simulate_like(fit.params, data, seed + len(parts))

@@ -42,7 +42,7 @@ from ppl_models.parts.repr import profile_name, shows_briefly, together
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import check_number
 
-UNDETERMINED = 1e-4  # share of a slope, in standard errors, that may lie along flat directions
+UNDETERMINED = 1e-3  # share of a slope, in standard errors, that may lie along flat directions
 ABSENT = 2e-6  # a profile's probability below it counts as zero
 
 

@@ -50,8 +50,9 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     is_alike = not fit.trace.name.endswith("per row")  # else on another scale
     if is_known and is_alike and not np.allclose(objective, log_likelihood):
         ax.plot(steps, log_likelihood, "--", color=NEGATIVE, linewidth=1.4, label="log-likelihood")
-    ends = np.asarray(fit.restarts.objective, dtype=np.float64)
-    lengths = np.asarray(fit.restarts.num_iterations)
+    is_proper = np.asarray(fit.restarts.proper)
+    ends = np.asarray(fit.restarts.objective, dtype=np.float64)[is_proper]
+    lengths = np.asarray(fit.restarts.num_iterations)[is_proper]
     label = f"end of each of {len(ends)} starts" if len(ends) > 1 else "end"
     style: dict[str, Any] = {"color": SIMULATED, "edgecolor": "white", "linewidth": 0.5}
     if "held-out" in fit.objective_name and np.isfinite(objective).any():
@@ -75,10 +76,12 @@ def plot_restarts(fit: Fit, ax: Axes | None = None) -> Axes:
         fit: the fit.
         ax: where to draw; a new figure if None.
 
+    Starts that ended in no proper optimum are left out.
+
     Raises:
         ValueError: if no start ended with a finite objective; others are left out.
     """
-    ends = np.asarray(fit.restarts.objective, dtype=np.float64)
+    ends = np.where(fit.restarts.proper, fit.restarts.objective.double(), -np.inf)
     order = np.argsort(-ends)[: int(np.isfinite(ends).sum())]  # starts that failed sort last
     if not len(order):
         raise ValueError(f"plot_restarts: no start ended with a finite {fit.objective_name}")

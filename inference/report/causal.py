@@ -41,11 +41,12 @@ def verdict_in_words(report: AttributeReport) -> list[str]:
     names, edges = causal.graph.names, len(causal.edges)
     if not edges:
         return [say("causal.independent")]
-    doubtful, missing = int(causal.open_edges.sum()) // 2, len(causal.may_be_joined)
+    open_edges = causal.open_edges | report.disputed
+    doubtful, missing = int(open_edges.sum()) // 2, len(causal.may_be_joined)
     arrows = [
         f"{names[i]} → {names[j]}"
         for i, j in causal.graph.arrows
-        if not causal.open_arrows[i, j] and not causal.open_edges[i, j]
+        if not causal.open_arrows[i, j] and not open_edges[i, j]
     ]
     joined = f"{edges} pair{' of attributes is' if edges == 1 else 's of attributes are'} joined"
     doubt = f", {doubtful} of them with some doubt" if doubtful else ", none of them in doubt"
@@ -94,7 +95,7 @@ def causal_verdict(report: AttributeReport) -> Verdict:
     if not report.determined:
         return verdict_of([asked, finding("causal.found.no", words=first)], about="graph")
     is_open = causal.probability < RARE or bool(
-        causal.doubts or causal.ties or causal.nearly_unfaithful
+        causal.doubts or causal.ties or causal.nearly_unfaithful or report.disputed.any()
     )
     kind, words = "open" if is_open else "firm", " ".join(rest) or _not_firm(causal.doubts)
     kind_of_gain = _explains(report)
@@ -139,7 +140,13 @@ def graph_parts(report: AttributeReport) -> Iterator[Part]:
     if causal.edges:
         yield picture(report.plot, say("causal.picture"))
     yield from _edges(report)
-    doubts = causal.doubts
+    names = causal.graph.names
+    explained = (
+        f"An item may do in the place of {names[own.pair[0]]} — {names[own.pair[1]]}: {own.text()}."
+        for own in report.alternatives
+        if own.disputed
+    )
+    doubts = (*causal.doubts, *explained)
     if doubts:
         yield Heading("What is not firm")
         yield Bullets(doubts[:MOST_DOUBTS])
@@ -202,15 +209,17 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
             shown, remark = [f"{names[i]} {mark} {names[k]}", strength], "firm"
             if causal.open_edges[i, k]:
                 remark = "may not be there"
+            elif report.disputed[i, k]:
+                remark = "may not be there: an item explains it as well"
             elif causal.open_arrows[i, k]:
-                remark = "direction not firm"
+                remark = "direction not firm: see below" if causal.doubts else "direction not firm"
             elif mark != "→":
                 remark = "either direction fits alike"
         if found is not None:
             arrows = (found.arrow[i, k], found.arrow[k, i]) if has_arrows else ()
             shown += map(number, (found.adjacent[i, k], *arrows))
         lines.append([*shown, remark])
-    arrows = ("P(firmly first → second)", "P(firmly second → first)") if has_arrows else ()
+    arrows = ("P(first → second)", "P(second → first)") if has_arrows else ()
     chances = () if found is None else ("P(joined)", *arrows)
     head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
@@ -237,7 +246,7 @@ def causal_record(report: AttributeReport) -> dict[str, Any]:
             edge
             | {
                 "direction_firm": bool(edge["directed"] and not causal.open_arrows[i, j]),
-                "edge_firm": not bool(causal.open_edges[i, j]),
+                "edge_firm": not bool(causal.open_edges[i, j] or report.disputed[i, j]),
                 "given": [names[k] for k in found.given],
                 "nats": found.information,
                 "nats_low": found.low,

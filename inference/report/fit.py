@@ -239,13 +239,17 @@ def _what(subject: Subject) -> Iterator[Part]:
 
 def _numbers(subject: Subject) -> Iterator[Part]:
     fit = subject.fit
-    ends = np.asarray(fit.restarts.objective, dtype=np.float64)
+    is_proper = np.asarray(fit.restarts.proper)
+    ends = np.asarray(fit.restarts.objective, dtype=np.float64)[is_proper]
     ends = ends[np.isfinite(ends)]
     digits, row = (
         4 if fit.objective_name.endswith("per row") else 2,
         "sequence" if has_sequences(fit) else "row",
     )
     near_optimum = distance_in_words(subject)[1]
+    weights = fit.row_weights
+    size = fit.num_rows if weights is None else float(weights.sum())
+    unit = "" if weights is None else f"by the weights, which add up to {size:,.6g}"
     is_sampled = "diverging" in (fit.sample_stats or {})  # by NUTS, which makes nothing large
     rows = [
         [
@@ -253,7 +257,7 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             number(fit.log_likelihood),
             f"larger is better, among fits to the same data{error_in_words(fit)}",
         ],
-        [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / fit.num_rows, 4), ""],
+        [f"{fit.likelihood_name}, a {row}", number(fit.log_likelihood / size, 4), unit],
         [
             f"objective: {fit.objective_name}",
             number(fit.objective, digits),
@@ -303,7 +307,9 @@ def _numbers(subject: Subject) -> Iterator[Part]:
             )
         )
         ended = " run to the end" if fit.restarts.optimum is not None else ""
-        rows.append([f"{len(ends)} starts{ended}, {fit.objective_name}", spread, ""])
+        rest = int((~is_proper).sum())
+        left_out = f"without {rest:,} that ended in no proper optimum" if rest else ""
+        rows.append([f"{len(ends)} starts{ended}, {fit.objective_name}", spread, left_out])
         # the words leave out starts that end in no proper optimum
         if not words and not fit.objective_name.endswith("per row"):
             converged = int(np.asarray(fit.restarts.converged).sum())
@@ -408,7 +414,7 @@ def _warnings(subject: Subject) -> list[Part]:
 
 
 def _convergence(fit: Fit) -> Iterator[Part]:
-    ends = fit.restarts.objective
+    ends = fit.restarts.objective[fit.restarts.proper]
     several = len(ends) > 1 and not bool((ends.max() - ends < SAME_HEIGHT).all())
     yield picture(lambda: plot_trace(fit), f"{fit.trace.name} over iterations")
     if several:
@@ -416,9 +422,17 @@ def _convergence(fit: Fit) -> Iterator[Part]:
     if "held-out" in fit.objective_name:
         yield Note(say("fit.kept_note"))
         return
-    words = "" if fit.draws is not None else "The curve of a converged fit is flat at its end."
+    words = (
+        "" if fit.draws is not None else say(f"fit.{'wobbles' if _wobbles(fit) else 'flat'}_note")
+    )
     words += say("fit.starts_note") if several else ""
     yield from [Note(words.strip())] if words else []
+
+
+def _wobbles(fit: Fit) -> bool:
+    """Whether the curve falls now and then up to its end, as one of draws or of batches does."""
+    steps = np.diff(np.asarray(fit.trace.objective, dtype=np.float64))
+    return float((steps[len(steps) // 2 :] < -SAME_HEIGHT).mean()) > 0.1 if len(steps) else False
 
 
 def _identifiability(subject: Subject, found: str | HasText | None) -> Iterator[Part]:

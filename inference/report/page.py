@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from inference.base.checkpoint import write_whole
 from inference.report.parts import Note, Part, Picture, Section
+from ppl_models.parts.repr import few_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,9 +117,17 @@ def texts(values: Iterable[float], form: str = ".3f") -> list[str]:
 
 
 def with_error(value: float, error: float, form: str = ".3f") -> str:
-    """Return a number with its standard error, NaN for none and infinite for "not determined"."""
-    beside = "not determined" if error == math.inf else f"{error:{form}}"
-    return f"{value:{form}}" + ("" if math.isnan(error) else f" ({beside})")
+    """Return a number with its standard error, NaN for none and infinite for "not determined".
+
+    An empty ``form`` is as many decimals as show two digits of the error.
+    """
+    if not form:
+        of = np.array([error])
+        shown, size = (few_digits(np.array([number]), of)[0] for number in (value, error))
+    else:
+        shown, size = f"{value:{form}}", f"{error:{form}}"
+    beside = "not determined" if error == math.inf else size
+    return shown + ("" if math.isnan(error) else f" ({beside})")
 
 
 def cell(value: Any) -> str:

@@ -366,7 +366,7 @@ def predictive(structure: Structure, subject: Subject) -> Iterable[Part]:
         yield picture(
             functools.partial(plot_check, check, name=title), f"{title}: {alt}" if title else alt
         )
-        words = departures_in_words(check, column_names(subject.fit, check))
+        words = departures_in_words(check, column_names(subject.fit, check), name)
         if check.departures() or not title:
             yield Paragraph(f"Of {title}: {words}" if title else words)
 
@@ -476,7 +476,7 @@ def tried(ask: Callable[[], T]) -> T | Refused:
 def without_rows(subject: Subject) -> Refused | None:
     """Why what needs all rows of the fit is not worked out; None where they are there."""
     if subject.data is None:
-        return Refused("it needs the data")
+        return Refused("that needs the data")
     is_part = subject.num_sampled is not None
     return Refused(NEEDS_ALL.replace("they need", "it needs")) if is_part else None
 

@@ -354,9 +354,10 @@ def on_prediction(subject: Subject) -> Finding:
     found = {name: check.departures() for name, check in checks.items()}
     off = next((name for name, own in found.items() if own), None)
     name = max(checks, key=lambda name: len(checks[name].observed)) if off is None else off
-    words = departures_in_words(checks[name], column_names(subject.fit, checks[name]))
+    check = checks[name]
+    words = departures_in_words(check, column_names(subject.fit, check), name)
     if off is not None:
-        at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off])
+        at, step = f"Of {off}: " if len(checks) > 1 else "", remedy_of(found[off], check, off)
         return finding("fit.prediction.misfit", at=at, words=words, step=step)
     mark = "good" if len(checks[name].observed) >= LEAST_ROWS else ""
     sites = subject.fit.structure.local_sites

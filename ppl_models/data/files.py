@@ -36,7 +36,10 @@ MOST_NAMED = 12
 FEWEST_NAMED = 3  # rows that different texts can name
 CATEGORICAL = "categorical"  # of the command line
 TAB = "\t"
-SEPARATORS = {".csv": ",", ".tsv": TAB, ".txt": TAB}  # of .txt the one that its first line has
+SEPARATORS = {
+    ".csv": ",", ".tsv": TAB, ".all": TAB,  # SigProfiler's
+    ".txt": TAB,  # or the one that its first line has
+}  # fmt: skip
 COLUMNAR = (".parquet", ".arrow", ".feather")
 ARRAYS = (".npy", ".npz")
 ENDINGS = (*SEPARATORS, *COLUMNAR, *ARRAYS)

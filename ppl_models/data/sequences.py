@@ -296,10 +296,12 @@ def places_of(frame: Any) -> tuple[np.ndarray, np.ndarray]:
     twice = (np.diff(sequence[order]) == 0) & (np.diff(step[order]) == 0)
     if twice.any():
         at = order[int(twice.argmax()) + 1]
-        of = f" of sequence {keys[sequence[at]]!r}" if "sequence" in names else ""
+        told = "sequence" in names
+        of = f" of sequence {keys[sequence[at]]!r}" if told else ""
+        remedy = "" if told else "; name the column that tells sequences apart 'sequence'"
         raise ValueError(
             f"data: column 'time': every time once in a sequence was expected, but {time[at]}{of}"
-            f" is there twice, again in {row_of(frame, int(at))}"
+            f" is there twice, again in {row_of(frame, int(at))}{remedy}"
         )
     return sequence, step
 

@@ -137,14 +137,15 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
     "" for what is no number.
 
     With errors the middle one has two digits and the smallest has one, or each its own two where
-    they lie more than a factor of a thousand apart. Without, the largest number has four digits.
+    they lie more than a factor of ten apart. Without, the largest number has four digits, or each
+    its own where they are in the hundreds beside some of a hundredth of that.
 
     Args:
         values: (n,); errors: (n,), NaN where there is none.
     """
     values = np.asarray(values, dtype=float)
     known = np.array([]) if errors is None else errors[np.isfinite(errors) & (errors > 0)]
-    if len(known) and known.max() <= 1e3 * known.min():
+    if len(known) and known.max() <= 10 * known.min():
         places = [
             max(_decimals(float(np.median(known)), 2), _decimals(float(known.min()), 1))
         ] * len(values)
@@ -154,8 +155,11 @@ def few_digits(values: np.ndarray, errors: np.ndarray | None = None) -> list[str
             for value, error in zip(values, errors, strict=True)  # type: ignore[arg-type]
         ]
     else:
-        sizes = np.abs(values[np.isfinite(values)])
-        places = [_decimals(float(sizes.max(initial=0.0)), 4)] * len(values)
+        sizes = np.abs(np.where(np.isfinite(values), values, 0.0))
+        most, least = sizes.max(initial=0.0), sizes[sizes > 0].min(initial=np.inf)
+        is_mixed = most >= 100 and least < most / 100
+        own = sizes if is_mixed else np.full(len(values), most)
+        places = [min(_decimals(float(size), 4), 4 if is_mixed else MOST_DECIMALS) for size in own]
     return [_fixed(float(value), place) for value, place in zip(values, places, strict=True)]
 
 

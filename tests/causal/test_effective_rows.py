@@ -57,6 +57,17 @@ def test_known_profiles_are_worth_every_row() -> None:
     assert "upper bound" in found.text()
 
 
+def test_a_profile_that_em_has_all_but_left_is_no_fault_of_the_items() -> None:
+    rng = np.random.default_rng(0)
+    table = np.array([0.3, 1e-10, 0.3, 0.4 - 1e-10])
+    likelihoods = noisy(rng, np.array([0.3, 0.0, 0.3, 0.4]), 400, 0.3)
+    found = effective_rows(posterior_of(table, likelihoods), table)
+    assert (found.undetermined, found.dropped_profiles) == (0, 1)
+    whole = np.where(table < 1e-9, 0.0, table)
+    without = effective_rows(posterior_of(whole, likelihoods), whole)
+    assert found.num_rows == pytest.approx(without.num_rows, rel=1e-6)
+
+
 def test_the_manuscripts_design() -> None:
     """Variance inflation 1.009 of attributes and 1.012 of pairs, the reference's numbers (items
     known).

@@ -4,6 +4,7 @@ each other, over random DAGs.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.small_graphs import random_dag, random_table
 
 from inference.causal import compare_on_rows, discover, pc
 from inference.causal.discovery import CausalReport
+from inference.causal.item_alternatives import ItemAlternative
 from inference.causal.of_fit import AttributeReport, ProfilePosterior
 from inference.causal.rows import completed_rows, dirichlet_tables, effective_rows, imputed_tables
 from inference.causal.tables import profiles
@@ -174,3 +176,23 @@ def test_pc_draws_what_it_says(seed: int) -> None:
         assert disputed <= open_in_picture, f"seed {own}"
         for names in open_in_text:
             assert picture[names] is None, f"seed {own}"
+
+
+def test_an_edge_that_an_item_explains_as_well_is_firm_nowhere() -> None:
+    """Failed before: it was dotted in the picture and firm in the words beside."""
+    report = next(
+        own for own in map(of_rows, range(20)) if own.causal.edges and not own.alternatives
+    )
+    pair = report.causal.edges[0].pair
+    disputed = dataclasses.replace(
+        report, alternatives=(ItemAlternative(pair, "item 7", 2.0, 5.0),)
+    )
+    names = [report.causal.graph.names[k] for k in pair]
+    (table, *_) = (part for part in graph_parts(disputed) if isinstance(part, Table))
+    (line,) = (row for row in table.rows if all(name in row[0] for name in names))
+    assert line[-1].startswith("may not be there")
+    arrows = " ".join(word for word in verdict_in_words(disputed) if word.startswith("Firm"))
+    assert f"{names[0]} → {names[1]}" not in arrows
+    assert f"{names[1]} → {names[0]}" not in arrows
+    edges = {frozenset((own["from"], own["to"])): own for own in causal_record(disputed)["edges"]}
+    assert not edges[frozenset(names)]["edge_firm"]

@@ -367,7 +367,7 @@ def test_wrong_input_is_one_line_and_exit_code_two(tmp_path, frame, options, mes
         (
             "data.dat",
             b"1 2\n",
-            "a file ending in .csv, .tsv, .txt, .parquet, .arrow, .feather, .npy, .npz was",
+            "a file ending in .csv, .tsv, .all, .txt, .parquet, .arrow, .feather, .npy, .npz was",
         ),
     ],
 )

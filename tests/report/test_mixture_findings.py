@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from inference import EM, Fit, fit
+from inference import EM, SAEM, Fit, fit
 from inference.report import write_report
+from inference.report.fit import _numbers, _wobbles
 from inference.report.mixture_findings import dependent_items, groups_of
 from inference.report.sections import Subject
 from inference.report.verdicts import verdict
-from ppl_models import Categorical, Mixture
+from ppl_models import Categorical, DeepDiscreteEncoder, Mixture
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -170,3 +171,47 @@ def test_both_statistics_of_the_table_of_patterns_have_its_degrees_of_freedom(tm
     answers = pd.DataFrame((rng.random((1000, 12)) < chance).astype(int)).add_prefix("item ")
     page = write_report(fit(Mixture(2), answers), answers, tmp_path).read_text(encoding="utf-8")
     assert page.count(">4,070 degrees of freedom<") == 2  # 2^12 - 1 - 25
+
+
+def test_dependent_answers_have_a_page_too(tmp_path):
+    """Items of categories are several columns each, and one item of the model."""
+    rng = np.random.default_rng(2)
+    group = rng.random(500) < 0.4
+    first = np.where(rng.random(500) < np.where(group, 0.8, 0.2), "yes", "no")
+    answers = pd.DataFrame(
+        {
+            "a": first,
+            "b": np.where(rng.random(500) < 0.8, first, "maybe"),
+            "c": np.where(rng.random(500) < np.where(group, 0.9, 0.2), "yes", "no"),
+            "d": np.where(rng.random(500) < np.where(group, 0.9, 0.2), "yes", "no"),
+        }
+    )
+    result = fit(Mixture(2, Categorical.from_frame(answers)), answers, EM(), num_restarts=3)
+    assert dependent_items(groups_of(subject_of(result, answers)))
+    page = write_report(result, answers, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Are columns independent inside the groups" in page
+    assert "MultivariateNormal" not in page
+
+
+def test_weighted_rows_have_the_log_likelihood_of_a_row_by_their_weights():
+    rng = np.random.default_rng(0)
+    answers = pd.DataFrame((rng.random((300, 3)) < 0.5) * 1.0, columns=list("abc"))
+    patterns = answers.value_counts().reset_index()
+    weighted = fit(
+        Mixture(1), patterns[list("abc")], EM(), num_restarts=1, weights=patterns["count"]
+    )
+    rows = {line[0]: line[1] for line in next(_numbers(Subject(weighted, None, None, None))).rows}
+    (shown,) = (value for name, value in rows.items() if name.endswith("a row"))
+    # a row of three even coins, whatever the number of distinct patterns
+    assert float(shown) == pytest.approx(-3 * np.log(2), abs=0.02)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", [EM(), SAEM(max_iterations=60)])
+def test_a_curve_of_draws_is_not_called_flat(engine):
+    rng = np.random.default_rng(1)
+    bits = rng.random((200, 2)) < 0.5
+    chances = np.where(bits[:, [0, 0, 0, 1, 1, 1]], 0.9, 0.2)
+    answers = (rng.random((200, 6)) < chances) * 1.0
+    model = DeepDiscreteEncoder(6, (2,), penalty=None)
+    assert _wobbles(fit(model, answers, engine, num_restarts=1)) == isinstance(engine, SAEM)

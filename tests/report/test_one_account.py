@@ -22,7 +22,7 @@ from inference.comparison import Comparison
 from inference.fitting.record import Restarts
 from inference.identifiability.fisher import information_from_scores
 from inference.inspection.classification import ClassAccuracy
-from inference.predictive import Departure
+from inference.predictive import Departure, PredictiveCheck
 from inference.report import write_report
 from inference.report.comparison import comparison_verdict, write_comparison_report
 from inference.report.fit import _answer
@@ -285,10 +285,15 @@ def test_counts_that_vary_less_than_poisson_counts_get_no_tick() -> None:
 
 def test_remedies_go_in_the_direction_of_the_departure() -> None:
     more, less = Departure((0,), "spread", 4.0, 2.0, 0.7), Departure((0,), "spread", 2.0, 4.0, -0.7)
-    assert "NegativeBinomial for counts" in remedy_of([more])
-    assert "can vary less" in remedy_of([less])
+    counts = np.arange(12.0).reshape(6, 2)
+    check, other = (PredictiveCheck(x, x[None], len(x)) for x in (counts, counts + 0.5))
+    assert "NegativeBinomial for counts" in remedy_of([more], check)
+    assert "can vary less" in remedy_of([less], check)
     apart = Departure((0, 1), "correlation", -0.2, -0.6, 0.4)
-    assert "go together" not in remedy_of([apart])
+    assert "go together" not in remedy_of([apart], check)
+    for departure in (more, less, apart):  # measurements are no counts, and scatter as they do
+        assert "counts" not in remedy_of([departure], other)
+        assert "state" in remedy_of([departure], other, "products, one step apart")
 
 
 # ---------------------------------------------------------------- how many, and comparisons

@@ -527,7 +527,7 @@ def _expected(subject: Subject, value: float, error: float) -> str:
     if math.isnan(value):
         return "in no order"
     scaled = is_scaled(subject)
-    return with_error(value, error, ".3g") if scaled else _share(value, error)
+    return with_error(value, error, "") if scaled else _share(value, error)
 
 
 def _prevalence(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
@@ -649,7 +649,7 @@ def _ends(structure: AttributeStructure, subject: Subject) -> tuple[Tensor, np.n
     for j, profile, error in places:
         for end, size in ((0, 0), (1, most[j])):
             if len(profile) == size:
-                errors[end, j] = error
+                errors[end, j] = np.inf if math.isnan(error) else error
     return values, errors, "Standard errors in brackets."
 
 
@@ -683,7 +683,8 @@ def _items(structure: AttributeStructure, subject: Subject) -> Iterator[Part]:
         yield Paragraph(f"Would simpler rules do? {tests.text()}")
     found = subject.once(curves)
     if not isinstance(found, Refused):
-        shares = zip(found.expected.tolist(), found.standard_errors.tolist(), strict=True)
+        errors = np.nan_to_num(found.standard_errors, nan=np.inf)  # not determined
+        shares = zip(found.expected.tolist(), errors.tolist(), strict=True)
         places = zip(found.item.tolist(), found.profiles, shares, strict=True)
         two = ("one attribute", "DINA", "DINO")  # rules whose two answers stand above
         rows = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,13 +20,22 @@ from inference.report.parts import (
     Table,
     Verdict,
 )
-from inference.report.sections import Subject, determined, fitted, middle, predictive, shape_text
+from inference.report.sections import (
+    Subject,
+    cut,
+    determined,
+    fitted,
+    middle,
+    predictive,
+    shape_text,
+)
 from inference.report.verdicts import on_convergence, verdict, what_was_fitted
 from inference.report.words import finding, say, verdict_of
 from inference.structures.classifiers.structure import ClassifierStructure
 from ppl_models.parts.repr import counted
 
 MOST_CURVES = 6  # variates that are drawn
+MOST_VARIATES = 40  # in the table
 SHARES_SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the rows, by rising chance
 AGREEMENT = 0.05  # mean difference of marginals below which variates are said to agree
 
@@ -141,6 +150,7 @@ def _components(subject: Subject) -> Iterator[Part]:
         for i, (w, own) in enumerate(zip(weights, pseudo, strict=True))
     ]
     yield Table(head, rows)
+    yield from _rest(names)
     found = None if subject.data is None else subject.once(determined)
     if isinstance(found, ClassifierIdentifiability) and found.possible_weights is not None:
         low, high = found.possible_weights
@@ -174,13 +184,17 @@ def _curves(structure: ClassifierStructure, subject: Subject) -> Iterator[Part]:
             )
     if len(one_column) < len(names):
         yield Note("Variates of several columns are not drawn.")
+    yield from _rest(names)
     alphas = read_classifiers(fit, data).variates.cpu().numpy()
-    rows = [
-        [names[v], number(float(np.nanmean(own.max(-1))), 3)]
-        for v, own in enumerate(alphas[:MOST_CURVES])
-    ]
-    yield Table(("variate", "mean chance of the component that it finds most probable"), rows)
+    rows = [[names[v], number(float(np.nanmean(own.max(-1))), 3)] for v, own in enumerate(alphas)]
+    head = ("variate", "mean chance of the component that it finds most probable")
+    yield from cut(Table(head, rows), MOST_VARIATES)
     yield from _equal_mixtures(subject, alphas, names)
+
+
+def _rest(names: Sequence[str]) -> Iterator[Part]:
+    if len(names) > MOST_CURVES:
+        yield Note(say("classifiers.rest", most=MOST_CURVES, size=len(names)))
 
 
 def _equal_mixtures(subject: Subject, alphas: np.ndarray, names: tuple[str, ...]) -> Iterator[Part]:

@@ -106,7 +106,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
         factors=counted(size, "factor"),
     )
     factors = "factor explains" if size == 1 else "factors explain"
-    words += f"The {factors} {100 * share:.0f} % of the variance of the columns."
+    words += f"The {factors} {percent(share)} of the variance of the columns."
     asked = (on_convergence, _on_noise, _on_factors, on_prediction)
     step = say("factorization.factors_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
@@ -183,7 +183,7 @@ def _on_parts(structure: FactorizationStructure, subject: Subject) -> Finding | 
     )
     of = "deviance of the one-profile model" if about.counts else "variance of the columns"
     if all_of_it > 0:
-        words += f" They explain {100 * (1 - left / all_of_it):.0f} % of the {of}."
+        words += f" They explain {percent(1 - left / all_of_it)} of the {of}."
     return finding("factorization.parts.all", words=words)
 
 

@@ -53,8 +53,8 @@ LEAST_RIGHT = (
     0.8  # expected share of rows in their group, below which single rows are not to be reported
 )
 ENTROPY = (
-    "1 less the entropy of the rows' chances of the groups over that of even ones, and no share of"
-    " rows"
+    "1 minus the mean entropy of the rows' chances of the groups, as a share of that of even"
+    " chances; it is no share of rows"
 )
 CLEAR, FAINT = 0.1, 0.01  # shares of an item's variance between groups
 MOST_ITEMS, MOST_GROUPS = 60, 12  # of the table of profiles
@@ -183,7 +183,8 @@ def _on_items(subject: Subject, groups: Groups) -> Finding | None:
 
 
 def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
-    component = subject.fit.structure.about.component
+    about = subject.fit.structure.about
+    component = about.component
     if not isinstance(component, ResponseFamily):
         return None  # distributions of whole rows have correlations of their own
     found = dependent_items(groups)
@@ -199,7 +200,7 @@ def _on_independence(subject: Subject, groups: Groups) -> Finding | None:
         [f"{pair.one} and {pair.other} (correlation {pair.correlation:.2f})" for pair in found]
     )
     others = [] if subject.choice is not None else ["more groups"]
-    if all(isinstance(family, Normal) for family, _, _ in component.blocks(len(groups.names))):
+    if all(isinstance(family, Normal) for family, _, _ in component.blocks(about.num_items)):
         others.append("a distribution with correlations (MultivariateNormal())")
     tries = f"try {', '.join(others)}, or " if others else ""
     step = say("mixture.dependence_step", tries=tries)
@@ -299,7 +300,8 @@ def _fit_of_classes(subject: Subject) -> Iterator[Part]:
     accuracy = subject.once(certainty)
     if accuracy is not None:
         words = f"1: the groups do not overlap; {ENTROPY}"
-        words += "" if accuracy.note else f"; uncorrected, and {accuracy.entropy_r2:.2f} corrected"
+        if not accuracy.note:
+            words += f"; uncorrected, and {accuracy.entropy_r2:.2f} corrected"
         rows.append(["entropy R2", number(accuracy.said_r2), words])
     yield Table(("", "value", ""), rows)
     if not isinstance(found, TableFit):
@@ -370,8 +372,11 @@ def _profiles(structure: MixtureStructure, subject: Subject, groups: Groups) -> 
     yield Paragraph(say("mixture.profiles_note", names=_names_note(subject)))
     yield Table(head, rows)
     if found is not None and not _is_latent_class(structure):  # these have a table
-        said = "as the posterior has it" if found.note else f"uncorrected: {found.said_r2:.2f}"
-        yield Paragraph(f"Entropy R2 is {found.entropy_r2:.2f} ({said}): {ENTROPY}.")
+        said, own = f"{found.said_r2:.2f}", f"{found.entropy_r2:.2f}"
+        words = " (as the posterior has it)" if found.note else f" (uncorrected: {said})"
+        yield Paragraph(
+            f"Entropy R2 is {own}{words if found.note or said != own else ''}: {ENTROPY}."
+        )
     if len(groups.names) > MOST_ITEMS or len(labels) > MOST_GROUPS:
         yield Paragraph(
             say("mixture.truncation_note", MOST_ITEMS=MOST_ITEMS, MOST_GROUPS=MOST_GROUPS)

@@ -131,8 +131,8 @@ def test_text_tables(tmp_path, text, names, values):
             "data.xlsx",
             b"PK\x03\x04",
             (
-                "a file ending in .csv, .tsv, .txt, .parquet, .arrow, .feather, .npy, .npz was"
-                " expected, got '.xlsx'"
+                "a file ending in .csv, .tsv, .all, .txt, .parquet, .arrow, .feather, .npy, .npz"
+                " was expected, got '.xlsx'"
             ),
         ),
         ("data", b"1,2\n", "was expected, got 'no ending'"),
