@@ -430,9 +430,9 @@ def our_steps(method: str, outcome: bool, seed: int) -> float:
     found = 1 / (1 + np.exp(-first.params["predictors"].numpy()))
     chances = found if found.shape == (3, 6) else found.T
     if outcome:
-        told = compare_outcomes(first, drawn.answers, drawn.outcome, method)
+        told = compare_outcomes(first, drawn.answers, drawn.outcome, method, "modal")
         return drawn.off_means(told.means[:, 0], chances)
-    told = regress_classes(first, drawn.answers, drawn.covariate, method)
+    told = regress_classes(first, drawn.answers, drawn.covariate, method, "modal")
     return drawn.off(np.append(0.0, told.coefficients[:, 1]), chances)
 
 
@@ -445,9 +445,12 @@ def their_steps(method: str, outcome: bool, seed: int) -> float:
         n_steps=3,
         measurement="binary",
         structural="gaussian_unit" if outcome else "covariate",
-        assignment="soft",
+        assignment="modal",
         correction=method.upper(),
         n_init=10,
+        abs_tol=1e-9,
+        max_iter=5000,
+        structural_params={} if outcome else {"method": "newton-raphson", "max_iter": 100},
         random_state=seed,
         verbose=0,
         progress_bar=0,
