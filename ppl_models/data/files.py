@@ -153,44 +153,6 @@ def _too_few(file: Path, num_rows: int, num_columns: int) -> str:
     return f"{file}: at least one row and one column were expected, got {num_rows} x {num_columns}"
 
 
-def read_texts(
-    path: str | Path, columns: Sequence[str] | None = None
-) -> dict[str, list[str | None]]:
-    """Read columns of a csv, tsv or parquet file as texts, None where missing.
-
-    The first line of text holds the names.
-
-    Args:
-        path: the file.
-        columns: as for :func:`read_table`.
-
-    Raises:
-        ValueError: as :func:`read_table`, but for entries that are no numbers; and for a file of
-            another ending.
-    """
-    file = Path(path)
-    ending = _ending_of(file)
-    if ending not in (*SEPARATORS, *COLUMNAR):
-        raise ValueError(
-            f"{file}: texts are read from files ending in {', '.join((*SEPARATORS, *COLUMNAR))},"
-            f" got {ending or 'no ending'!r}"
-        )
-    try:
-        _check_file(file)
-        table = _arrow_table(file) if ending in COLUMNAR else _read_lines(file, is_named=True)[0]
-    except Exception as error:
-        raise _in_one_line(file, error) from error
-    names = tuple(table.column_names)
-    _check_names(file, names)
-    if 0 in table.shape:
-        raise ValueError(_too_few(file, *table.shape))
-    chosen = names if columns is None else tuple(columns)
-    return {
-        name: [_text(entry) for entry in table.column(j).to_pylist()]
-        for name, j in zip(chosen, _places(file, names, chosen), strict=True)
-    }
-
-
 def read_frame(
     path: str | Path,
     columns: Sequence[str] | None = None,

@@ -19,7 +19,7 @@ from inference.cli.reading import read_csv
 from inference.fitting.fit import fit
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, Mixture
-from ppl_models.data.files import as_text, is_number, own_text, read_texts
+from ppl_models.data.files import as_text, is_number, own_text, read_frame
 
 FORMULAS = [
     '=HYPERLINK("http://a.b","c")',
@@ -93,7 +93,8 @@ def test_readers_of_tables_know_the_texts_again(tmp_path: Path) -> None:
     assert {
         name: list(own) for name, own in read_csv(tmp_path / "table.csv", ",").items()
     } == table.to_dict("list")
-    assert read_texts(tmp_path / "table.csv") == table.to_dict("list")
+    again = read_frame(tmp_path / "table.csv", id="=a")
+    assert again.reset_index().to_dict("list") == table.to_dict("list")
 
 
 def test_what_a_fit_says_of_rows_holds_no_formula(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppl_models.data.files import read_texts
+from ppl_models.data.files import read_frame
 from ppl_models.datasets import read_table
 
 VALUES = np.array([[0.0, 1.5], [np.nan, -2.0], [3.0, 4e-3]])
@@ -408,19 +408,6 @@ def test_columns_of_a_file_without_names_have_numbers(tmp_path):
         )
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
-def test_texts(tmp_path, ending):
-    path = write(
-        tmp_path / f"data.{ending}",
-        pd.DataFrame({"name": ["x", None, "z, z"], "a": [1.5, 2.0, np.nan]}),
-    )
-    assert read_texts(path, ["a", "name"])["name"] == ["x", None, "z, z"]
-    assert read_texts(path)["a"][0] == "1.5"
-    assert read_texts(path)["a"][2] is None
-    with pytest.raises(ValueError, match="no column is named 'c'"):
-        read_texts(path, ["c"])
-
-
 def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
     for content, words in (
         ("a,b\n1\n", "line 2 has 1 entries"),
@@ -431,10 +418,8 @@ def test_texts_of_damaged_files_are_refused_by_name(tmp_path):
     ):
         (tmp_path / "data.csv").write_text(content)
         with pytest.raises(ValueError, match=words) as error:
-            read_texts(tmp_path / "data.csv")
+            read_frame(tmp_path / "data.csv")
         assert str(error.value).startswith(str(tmp_path))
-    with pytest.raises(ValueError, match="texts are read from files ending in"):
-        read_texts(tmp_path / "data.npy")
 
 
 @pytest.mark.parametrize("entry", ['"1"2', '1"2"', "nan(1)", "1_0", "0x1"])
