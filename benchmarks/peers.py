@@ -1012,7 +1012,9 @@ def posteriors() -> Iterator[Job]:
     """NUTS from our optimum, 300 draws after 300 in each of two chains, beside NumPyro's."""
 
     def draw(model: Any, rows: Any, point: Any, dense: bool, seed: int) -> float:
-        engine = NUTS(DRAWS.chains, DRAWS.warmup, DRAWS.draws, DRAWS.target, dense=dense)
+        engine = NUTS(
+            DRAWS.chains, DRAWS.warmup, DRAWS.draws, target_accept_prob=DRAWS.target, dense=dense
+        )
         draws = fit(model, rows, engine, init=point, seed=seed).draws
         ess = torch.cat([value.reshape(-1) for value in ess_of_draws(draws).values()])
         return float(ess[~ess.isnan()].min())
