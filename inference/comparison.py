@@ -33,9 +33,8 @@ from inference.fitting.columns import count_rows
 from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
-from inference.programs.arguments import Call
 from inference.programs.global_state import quiet
-from ppl_models.data.tables import first_tensor
+from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import told, told_html
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed
@@ -218,7 +217,7 @@ def compare(
     if data is None:
         raise ValueError(
             "compare: the data of the fits were expected, got None; a fit holds no rows:"
-            " compare(fits, data)"
+            " compare(fits, data), or compare(fits, ()) of programs that take none"
         )
     _check_same_kind(fits)
     for name, member in fits.items():
@@ -298,9 +297,7 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
 
 def _check_same_data(name: str, member: Fit, data: Any) -> None:
     """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
-    num_rows = (
-        count_rows(member, data) if isinstance(member.model, Call) else len(first_tensor(data))
-    )
+    num_rows = len(first_tensor(data)) if checks_data(member.model) else count_rows(member, data)
     if num_rows != member.num_rows:
         raise ValueError(
             f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"

@@ -34,13 +34,12 @@ from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.fixed import held_by
 from inference.fitting.result import Fit
-from inference.programs.arguments import Call
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import Params, Program
 from inference.studies.run import run_jobs
-from ppl_models.data.tables import first_tensor, map_tensors
+from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed, is_integer
@@ -132,7 +131,10 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         )
     values = log_likelihood_of_draws(result, draws, data).double().cpu().numpy().T  # (N, D)
     if values.ndim != 2:
-        raise ValueError("loo: a program with one plate over rows was expected")
+        raise ValueError(
+            "loo: a program of independent rows in one plate was expected, and the log-likelihood"
+            " of this one is no sum over such rows"
+        )
     ratio = _own_ratio(result, num_draws)
     log_weights, k_hat = psis(ratio - values)
     rows = logsumexp(log_weights + values, axis=1)
@@ -177,7 +179,7 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
     if data is None:
         raise ValueError(
             f"{owner}: the data of the fit were expected, got None; a fit holds no rows:"
-            f" {owner}(fit, data)"
+            f" {owner}(fit, data), or {owner}(fit, ()) of a program that takes none"
         )
     if data == {} if isinstance(data, dict) else not hasattr(data, "__len__"):
         raise ValueError(
@@ -218,8 +220,15 @@ def cross_validate(
     check_asked("cross_validate", result, data)
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
-    count = len(first_tensor(data))
-    if isinstance(result.model, Call) and count != result.num_rows:
+    table = first_tensor(data)
+    if table is None:
+        raise ValueError(
+            "cross_validate: rows that can be left out were expected, and"
+            f" {result.model_name} holds its data itself: make them an argument of the program, or"
+            " compare log-likelihoods and BIC alone, compare(fits, (), num_folds=0)"
+        )
+    count = len(table)
+    if not checks_data(result.model) and count != result.num_rows:
         raise ValueError(
             f"cross_validate: the {result.num_rows} rows of the program along the first dim of its"
             f" data were expected, whose first argument has {count} entries there"
@@ -233,6 +242,19 @@ def cross_validate(
             f"cross_validate: the likelihood is conditional on {sorted(result.local)}, which a row"
             " left out does not have"
         )
+    draws = (
+        result.draws
+        if result.draws is not None
+        else {n: v[None, None] for n, v in result.params.items()}
+    )
+    values = log_likelihood_of_draws(
+        result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data
+    )
+    if not checks_data(result.model) and values.shape[1:] != (count,):
+        raise ValueError(
+            "cross_validate: a program of independent rows in one plate was expected, and the"
+            " log-likelihood of this one is no sum over such rows"
+        )
     order = np.random.default_rng(seed).permutation(count)
     rows = np.zeros(count)
     folds = np.array_split(order, num_folds)
@@ -244,16 +266,8 @@ def cross_validate(
         scheduler,
         progress,
     )
-    for fold, values in zip(folds, refits.values, strict=True):
-        rows[fold] = values
-    draws = (
-        result.draws
-        if result.draws is not None
-        else {n: v[None, None] for n, v in result.params.items()}
-    )
-    values = log_likelihood_of_draws(
-        result, {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}, data
-    )
+    for fold, predicted in zip(folds, refits.values, strict=True):
+        rows[fold] = predicted
     in_sample = (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
     return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
 

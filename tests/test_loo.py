@@ -126,3 +126,38 @@ def test_what_to_pass_is_said_where_it_is_missing(screened):
         load_arviz().loo(idata)
     assert "fit.to_arviz(data)" in idata["posterior"].attrs["leave_one_out"]
     assert "cross_validate(fit, data)" in idata["posterior"].attrs["leave_one_out"]
+
+
+def one_regime(first: torch.Tensor, second: torch.Tensor) -> None:
+    rate = pyro.sample("rate", dist.Gamma(torch.tensor([2.0, 8.0]), 1.0).to_event(1))
+    regime = pyro.sample("regime", dist.Categorical(torch.ones(2)))
+    with pyro.plate("a", len(first)):
+        pyro.sample("x", dist.Poisson(rate[regime]), obs=first)
+    with pyro.plate("b", len(second)):
+        pyro.sample("v", dist.Poisson(rate[regime]), obs=second)
+
+
+def by_columns(data: torch.Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", data.shape[1]):
+        pyro.sample("y", dist.Normal(mean, 1.0).expand([4]).to_event(1), obs=data.T)
+
+
+def held() -> None:
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 12):
+        pyro.sample("y", dist.Normal(mean, 1.0), obs=torch.linspace(-1.0, 1.0, 12))
+
+
+def test_rows_that_cannot_be_left_out_are_refused() -> None:
+    counts = np.arange(12.0), np.arange(12.0)
+    with pytest.raises(ValueError, match="the log-likelihood of this one is no sum over such rows"):
+        cross_validate(fit(one_regime, counts, EM()), counts)
+    table = np.random.default_rng(0).normal(size=(4, 12))
+    with pytest.raises(ValueError, match="the 12 rows of the program along the first dim"):
+        cross_validate(fit(by_columns, table, EM()), table)
+    own = fit(held, None, EM())
+    with pytest.raises(ValueError, match="and held holds its data itself"):
+        cross_validate(own, ())
+    compared = compare({"one": own, "other": own}, (), num_folds=0).table
+    assert compared["log_likelihood"].tolist() == [own.log_likelihood] * 2

@@ -81,13 +81,13 @@ def listed(words: Sequence[str]) -> str:
 
 
 def useless_values(
-    program: Program, params: Params, num_rows: int, weight: float = 1.0
+    program: Program, params: Params, num_rows: int, weights: Tensor | None = None
 ) -> tuple[str, ...]:
     """Unused and indistinguishable values of a categorical latent, in words.
 
     Args:
         program: on its rows; params: by site name, without leading dims.
-        num_rows: rows it is run on; weight: how many rows each of them stands for.
+        num_rows: rows it is run on; weights: how many rows each of them stands for; None for one.
     """
     sites = [site for site in program.sites if site.kind == "latent"]
     if any(
@@ -108,7 +108,6 @@ def useless_values(
         return ()
     with torch.no_grad():
         marginals = program.latent_marginals(params)
-    weights = None if weight == 1.0 else torch.full((num_rows,), weight, dtype=torch.float64)
     return tuple(
         words
         for name in names

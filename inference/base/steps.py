@@ -123,8 +123,7 @@ class GenericSteps(Steps[FactorPosteriors]):
 
     def on(self, data: Any, weights: Tensor | None = None) -> GenericSteps:
         """Steps on other rows: log-likelihoods add up, posteriors do not."""
-        self.refuse_weights(weights)
-        return GenericSteps(self.program.with_data(data), self.num_steps)
+        return GenericSteps(self.program.with_data(data).weighed(weights), self.num_steps)
 
 
 @dataclass(frozen=True)

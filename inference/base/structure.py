@@ -239,13 +239,16 @@ class Structure:
             # a run on all rows draws their latents, which takes long where these have many values
             return [()] * num
         held = dataclasses.replace(problem, rows=None).num_rows
-        weight = 1.0 if problem.rows is None else problem.num_rows / held
+        weights = problem.weights
+        if problem.rows is not None:
+            weights = torch.ones(held) if weights is None else weights
+            weights = weights * (problem.num_rows / held)
         return [
             useless_values(
                 problem.program(),
                 {name: value[r] for name, value in params.items()},
                 held,
-                weight,
+                weights,
             )
             for r in range(num)
         ]
@@ -461,14 +464,14 @@ class Problem:
     fixed: Fixed | None = None
 
     def program(self) -> Program:
-        """The program with all the data, and the labels of latents."""
+        """The program with all the data, labels of latents and, of a user's, weights of rows."""
 
         def traced() -> Program:
             model = self.model if self.labels is None else Labelled(self.model, self.labels)
             program = Program(model, self.data)
             program.share_trial(self.trial_results)
             program.fixed = self.fixed
-            return program
+            return program if program.is_own else program.weighed(self.weights)
 
         return self.once("program", traced)
 

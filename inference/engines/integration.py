@@ -196,7 +196,7 @@ def _errors(problem: Problem, finer: Quadrature, params: Params) -> tuple[float,
     """Distance of estimates from those of finer nodes, in standard errors, and in nats."""
     params = {name: value.double() for name, value in params.items()}
     ours, theirs = (
-        next(data_chunks(model, problem.data))
+        next(data_chunks(model, problem.data)).weighed(problem.weights)
         for model in (problem.model, integrated(problem.model, finer))
     )
     inner = {

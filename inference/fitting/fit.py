@@ -178,7 +178,8 @@ def fit(
             numbers give what repeated rows would, and BIC takes the sum of the weights for the
             number of rows, so scale weights of a survey to the size of the sample.
             :class:`~inference.engines.em.EM` of mixtures, hidden Markov models (one weight a
-            sequence), encoders, latent attribute and noisy-OR models takes them; all others refuse.
+            sequence), encoders, latent attribute and noisy-OR models, and programs of your own
+            whose rows are independent takes them; all others refuse.
             Of :class:`~inference.RowBlocks`, one number for each row of the
             source, or the name of a column of it, which is then none of the items. Standard errors
             take weights for counts of repeated rows, not for those of a survey's design; questions
@@ -444,7 +445,7 @@ def fit_problem(
             of_optimum, optimum = _search_of_optimum(problem, method), method.optimum
         check_method(problem.structure, method)
         if problem.weights is not None:
-            check_weighing(method)
+            check_weighing(problem, method)
         if isinstance(method, EM) and method.start is not None:
             method.start.check(problem)
         if problem.rows is not None:

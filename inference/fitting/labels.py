@@ -37,6 +37,7 @@ from inference.engines.svi import SVI
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.predict import one_latent, predicted
 from inference.fitting.record import FitRecord
+from inference.programs.arguments import program_name
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
 from ppl_models.data.frames import as_frame, is_frame
@@ -93,7 +94,7 @@ def known_of(
     if not targets:
         raise ValueError(
             f"labels: a model with a discrete latent of each row was expected, and this"
-            f" {type(problem.model).__name__} has none that labels can be said of: mixtures, latent"
+            f" {program_name(problem.model)} has none that labels can be said of: mixtures, latent"
             " classes, hidden Markov models, options, attributes, encoders and programs of your own"
             " have"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from inference.base.structure import (
     sampled_sites,
 )
 from inference.engines import gibbs_estimates
-from inference.fitting.columns import checked_as_fitted, count_rows
+from inference.fitting.columns import can_simulate, checked_as_fitted, count_rows
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.programs.arguments import Call, program_name
@@ -308,14 +307,12 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: Seed = 0) -> dict[str, Te
     seed = as_seed("simulate", seed)
     check_size("simulate", "num_rows", num_rows)
     num_rows = int(num_rows)  # of NumPy too
-    try:
-        inspect.signature(fit.model).bind(None, num_rows)
-    except TypeError:
+    if not (checks_data(fit.model) or can_simulate(fit)):
         raise ValueError(
             "simulate: a program that takes (data, num_rows), and draws that many rows where data"
             f" is None, was expected, and {program_name(fit.model)} is none:"
             " to_arviz(data, num_predictive=100) draws data like those given"
-        ) from None
+        )
     local = {}
     if fit.local:
         num_known = len(next(iter(fit.local.values())))

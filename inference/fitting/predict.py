@@ -39,11 +39,12 @@ def predicted(fit: FitRecord, data: Any, site: str | None = None) -> np.ndarray:
         ValueError: for a model without discrete latents, or with several and none named.
     """
     modes = decode_latents(fit, data)
-    modes = (
-        modes
-        if fit.latents is None
-        else {name: value for name, value in modes.items() if name in fit.latents}
-    )
+    shared = fit.shared_latents or {}
+    modes = {
+        name: value
+        for name, value in modes.items()
+        if name not in shared and (fit.latents is None or name in fit.latents)
+    }
     return whole_numbers(modes[one_latent("predict", fit, list(modes), site)])
 
 
@@ -81,13 +82,7 @@ def one_latent(caller: str, fit: FitRecord, sites: Sequence[str], site: str | No
         ValueError: without discrete latents, for several and none named, for an unknown name.
     """
     if not sites:
-        words = (
-            f"; {', '.join(fit.local)} of the rows are in fit.local, and posterior_frame(data)"
-            " works out those of new rows"
-            if fit.local
-            else ""
-        )
-        raise ValueError(f"{caller}: {fit.model_name} has no discrete latents{words}")
+        raise ValueError(f"{caller}: {without_latents(fit, 'discrete latents')}")
     if site is None and len(sites) > 1:
         raise ValueError(
             f"{caller}: {fit.model_name} has several latents, {', '.join(map(repr, sites))}: say"
@@ -98,6 +93,20 @@ def one_latent(caller: str, fit: FitRecord, sites: Sequence[str], site: str | No
             f"{caller}: site must be one of {', '.join(map(repr, sites))}, got {site!r}"
         )
     return site if site is not None else sites[0]
+
+
+def without_latents(fit: FitRecord, wanted: str) -> str:
+    """Reason why rows have no latents of their own, with what there is instead."""
+    words = f"{fit.model_name} has no {wanted}"
+    if fit.local:
+        return (
+            f"{words}; {', '.join(fit.local)} of the rows are in fit.local, and"
+            " posterior_frame(data) works out those of new rows"
+        )
+    if fit.shared_latents:
+        names = ", ".join(map(repr, fit.shared_latents))
+        return f"{words} of each row, and posterior_latents(data) has what all rows share, {names}"
+    return words
 
 
 def whole_numbers(values: Tensor) -> np.ndarray:

@@ -74,7 +74,9 @@ def problem_of(
         _warn_of_plates(own_program)
     structure = structure_of(model)
     tensor_weights = (
-        None if weights is None else row_weights(weights, as_frame(data), tensors, structure)
+        None
+        if weights is None
+        else row_weights(weights, as_frame(data), tensors, structure, own_program)
     )
     bound_model = structure.bind(tensors, tensor_weights)
     problem = Problem(
@@ -89,7 +91,7 @@ def problem_of(
     if own_program is not None:
         own_program.share_trial(problem.trial_results)
         if own_program.is_of(bound_model, tensors):
-            problem.once("program", lambda: own_program)
+            problem.once("program", lambda: own_program.weighed(tensor_weights))
     return problem
 
 

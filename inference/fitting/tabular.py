@@ -10,7 +10,7 @@ from torch import Tensor
 from inference.base.diagnostics import as_array
 from inference.fitting.columns import Names, as_fitted, dims_of, labels_of, variables_of
 from inference.fitting.posterior import everything_of_rows
-from inference.fitting.predict import whole_numbers
+from inference.fitting.predict import whole_numbers, without_latents
 from ppl_models.data.frames import SparseFrame, is_frame
 from ppl_models.data.sequences import places_of
 
@@ -121,7 +121,7 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
     for site, probabilities in chances.items():
         columns |= probabilities | values[site]
     if not columns:
-        raise ValueError(f"posterior_frame: {fit.model_name} has no latents")
+        raise ValueError(f"posterior_frame: {without_latents(fit, 'latents')}")
     return _indexed(pd.DataFrame(columns), data, steps)
 
 
@@ -136,7 +136,7 @@ def latent_features(fit: FitRecord, data: Any) -> dict[str, np.ndarray]:
         name: column for probabilities in chances.values() for name, column in probabilities.items()
     }
     if not columns:
-        raise ValueError(f"transform: {fit.model_name} has no latents")
+        raise ValueError(f"transform: {without_latents(fit, 'latents')}")
     return columns
 
 

@@ -13,12 +13,13 @@ from torch import Tensor
 from inference.base.outcome import RowsWarning
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.streaming.sources import column_apart
-from inference.base.structure import Capability, Method, Structure
+from inference.base.structure import Capability, Method, Problem, Structure, refuse_open_sites
 from inference.engines.em import EM
 from inference.programs.arguments import program_name
+from inference.programs.program import Program
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame, is_frame, row_of
-from ppl_models.data.tables import as_table, first_tensor, with_nan
+from ppl_models.data.tables import as_table, checks_data, first_tensor, floating_dtype, with_nan
 from ppl_models.parts.repr import counted
 
 Missing = Literal["refuse", "drop"]
@@ -26,13 +27,15 @@ MOST_NAMED = 10  # rows of a warning
 LEAST_SUM = 2.0  # weights that add up to less are shares, and no counts
 
 
-def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> Tensor:
+def row_weights(
+    weights: Any, data: Any, tensors: Any, structure: Structure, program: Program | None = None
+) -> Tensor:
     """Weights as a tensor (N,) beside the rows.
 
     Args:
         weights: one number a row.
         data: the rows as they were given; tensors: the same, checked.
-        structure: of the model.
+        structure: of the model; program: of a user, whose plate says how many rows there are.
 
     Raises:
         ValueError: for a model whose steps do not count rows by weights; for weights that are not
@@ -56,7 +59,8 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
             "weights: the index of the rows was expected, got another one: give weights in the"
             " order of the rows, as an array if need be"
         )
-    like, num_rows = first_tensor(tensors), len(first_tensor(tensors))
+    like = first_tensor(tensors)
+    num_rows = len(like) if program is None else program.num_rows
     values = _numbers(weights)
     if values.shape != (num_rows,):
         raise ValueError(
@@ -64,6 +68,7 @@ def row_weights(weights: Any, data: Any, tensors: Any, structure: Structure) -> 
             f" {values.shape}"
         )
     _check_values(values, data)
+    like = like if program is None else like.new_empty(0, dtype=floating_dtype(program.args))
     return torch.tensor(values).to(like)  # a copy: arrays of pandas may be read-only
 
 
@@ -73,12 +78,12 @@ def check_weighed(structure: Structure) -> None:
     Raises:
         ValueError: saying which do.
     """
-    if Capability.WEIGHTS not in structure.capabilities:
+    if Capability.WEIGHTS not in structure.capabilities and checks_data(structure.model):
         raise ValueError(
-            "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models, and"
-            " encoders and latent attribute models without negative binomial items take weights of"
-            f" rows, and {program_name(structure.model)} does not; repeat rows instead where"
-            " weights are counts"
+            "weights: mixtures, hidden Markov models (one weight a sequence), noisy-OR models,"
+            " encoders and latent attribute models without negative binomial items, and programs of"
+            f" your own take weights of rows, and {program_name(structure.model)} does not;"
+            " repeat rows instead where weights are counts"
         )
 
 
@@ -148,14 +153,19 @@ def _check_values(values: np.ndarray, data: Any = None) -> None:
         )
 
 
-def check_weighing(method: Method) -> None:
-    """Refuse an engine that does not count rows by weights.
+def check_weighing(problem: Problem, method: Method) -> None:
+    """Refuse an engine, or a program of a user, that does not count rows by weights.
 
     Raises:
         ValueError: naming it.
     """
-    if not (isinstance(method, EM) and method.accelerate):
+    is_family = checks_data(problem.model)
+    if not isinstance(method, EM) or is_family and not method.accelerate:
         raise ValueError(f"weights: EM() takes weights of rows, and {method!r} does not")
+    if not is_family:
+        program = problem.program()
+        refuse_open_sites("weights: EM", problem.structure, program)
+        program.check_weighable()
 
 
 def complete_covariates(

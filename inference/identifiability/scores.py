@@ -122,7 +122,11 @@ def derivatives(
     with torch.enable_grad():
         rows = program.log_marginal_rows(coordinates.params(free))
         if rows.dim() != 1:
-            raise ValueError("standard_errors: a program with one plate over rows was expected")
+            raise ValueError(
+                "standard_errors: a program of independent rows in one plate was expected, and the"
+                " log-likelihood of this one is no sum over such rows: Laplace() and NUTS() give"
+                " intervals"
+            )
         if kind != "hessian":
             # linear in the weights; of a sum, because torch imports sympy for given cotangents
             weights = torch.ones_like(rows, requires_grad=True)

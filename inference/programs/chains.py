@@ -80,12 +80,14 @@ class ChainFactors:
             (R, N, T, K), log p(x_t | z_t).
         log_prior: of the parameters, (R,) or ().
         is_batch: whether there are restarts.
+        row_weights: how often each sequence counts, (N,); None for once.
     """
 
     chain: Chain
     terms: dict[str, Tensor]
     log_prior: Tensor
     is_batch: bool
+    row_weights: Tensor | None = None
 
     scale = 1.0
 
@@ -104,7 +106,8 @@ class ChainFactors:
 
     def log_total(self) -> Tensor:
         """Log-marginal of all sequences, (R,) or ()."""
-        total = self._log_sequences().sum(-1)
+        rows = self._log_sequences()
+        total = (rows if self.row_weights is None else rows * self.row_weights).sum(-1)
         return total if self.is_batch else total[0]
 
     def expected(self, weights: Mapping[str, Tensor]) -> Tensor:

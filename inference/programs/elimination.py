@@ -178,6 +178,7 @@ class Factors:
     run: LocalTerms  # symbols and distributions
     unrolled: Unrolled | None = None  # plates whose latents are summed over jointly
     is_max: bool = False  # sums over latents are maxima
+    row_weights: Tensor | None = None  # how often each row counts, (N,); None for once
 
     @property
     def trace(self) -> Any:
@@ -277,7 +278,10 @@ class Factors:
 
     def log_total(self) -> Tensor:
         """Log-marginal of all rows given the parameters, (R,) or (), scaled up for a mini-batch."""
-        return self.scale * self._over_rows(self.log_rows())
+        rows = self.log_rows()
+        return self.scale * self._over_rows(
+            rows if self.row_weights is None else rows * self.row_weights
+        )
 
     @property
     def log_prior(self) -> Tensor:

@@ -178,7 +178,9 @@ class Expectation:
             ]
         parts = dict(zip(self._factors[count], outputs, strict=False))
         if self.program.chain is not None:
-            return posteriors_of(ChainFactors(self.program.chain, parts, outputs[-1], True))
+            return posteriors_of(
+                ChainFactors(self.program.chain, parts, outputs[-1], True, self.program.row_weights)
+            )
         return FactorPosteriors(parts, outputs[-2], outputs[-1])
 
     def _maximise(self, weights: Params, params: Params, num_steps: int) -> Params:

@@ -53,7 +53,7 @@ class Flat(TorchDistribution):
     @property
     def support(self) -> constraints.Constraint:
         """The constraint, of all dims of the parameter together."""
-        dims = self.start.dim() - self.constraint.event_dim
+        dims = self.constraint.check(self.start).dim()  # some of Pyro's do not tell their own
         return constraints.independent(self.constraint, dims) if dims else self.constraint
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Flat:

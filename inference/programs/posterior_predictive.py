@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -50,10 +51,22 @@ def replicate(program: Program, params: Params, seed: int) -> Params:
     """
     with isolated(seed):
         params = params | program.latents_above(params)
-    nodes = _nodes(
-        program, poutine.uncondition(getattr(program.model, "drawing", program.model)), params, seed
-    )
-    return {name: _seen(nodes[name]) for name in observed_names(program)}
+    names = observed_names(program)
+    model = _Drawn(names)(getattr(program.model, "drawing", program.model))
+    nodes = _nodes(program, model, params, seed)
+    return {name: _seen(nodes[name]) for name in names}
+
+
+class _Drawn(UnconditionMessenger):
+    """Draws what is observed at some sites; what ``pyro.deterministic`` records stays computed."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
+        self.names = names
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.names:
+            super()._pyro_sample(msg)
 
 
 class _DrawnInPlace(Messenger):

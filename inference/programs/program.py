@@ -99,6 +99,7 @@ class Program:
     """
 
     fixed: Fixed | None = None  # known entries of parameters, which all coordinates lead to
+    row_weights: Tensor | None = None  # how often each row counts, (N,); None for once
 
     def __init__(self, model: Callable[..., Any], *args: Any) -> None:
         self.args, self._given = args, model
@@ -127,9 +128,33 @@ class Program:
         new.__dict__.update(self.__dict__)
         new.args = args
         if any(arg is not other for arg, other in zip(args, self.args, strict=False)):
-            new._chains, new._plans = [], []
+            new._chains, new._plans, new.row_weights = [], [], None
             new._centre_nodes()
         return new
+
+    def weighed(self, weights: Tensor | None) -> Program:
+        """The same program with rows that count as often as ``weights`` (N,) say."""
+        if weights is None:
+            return self
+        new = self.with_data(*self.args)
+        new.row_weights = weights
+        return new
+
+    def check_weighable(self) -> None:
+        """Refuse weights of rows whose log-likelihood is no sum over one plate.
+
+        Raises:
+            ValueError: saying so.
+        """
+        self.check_enumerable()
+        with torch.no_grad(), quiet():
+            shape = self.log_marginal_rows(at(self.draw_prior(1, seed=0), 0)).shape
+        if shape != (self.num_rows,) or self.latent_prior.joined:
+            raise ValueError(
+                f"weights: a program of independent rows, {self.num_rows:,} in one plate, was"
+                " expected, and the log-likelihood of this one is no sum over such rows: fit it"
+                " without weights"
+            )
 
     @property
     def _nodes(self) -> NodeSites | None:
@@ -610,11 +635,12 @@ class Program:
         return LocalTerms.of(trace, log_probs, log_prior, self.latent_prior)
 
     def _factors(self, params: Params) -> Factors | ChainFactors:
-        return (
+        factors: Factors | ChainFactors = (
             self._eliminated(params)
             if self.chain is None
             else self.chain.factors(params, self._num_restarts(params) is not None)
         )
+        return replace(factors, row_weights=self.row_weights)
 
     def _eliminated(
         self, params: Params, unread: str | None = None, names: Collection[str] | None = None
@@ -641,7 +667,10 @@ class Program:
         return self._each(lambda values: self._factors(values).log_rows(), params)
 
     def log_marginal(self, params: Params) -> Tensor:
-        """Log-likelihood with latents summed out, () or (R,); scaled up for a mini-batch."""
+        """Log-likelihood with latents summed out, () or (R,); rows as often as their weights say.
+
+        Scaled up for a mini-batch.
+        """
         return self._each(lambda values: self._factors(values).log_total(), params)
 
     def factor_posteriors(self, params: Params) -> FactorPosteriors:

@@ -9,6 +9,5 @@ if TYPE_CHECKING:
     from inference.report.comparison import write_comparison_report as write_comparison_report
     from inference.report.components import write_selection_report as write_selection_report
     from inference.report.fit import HasText as HasText, write_report as write_report
-    from inference.report.how_many import write_how_many_report as write_how_many_report
 
 __getattr__, __dir__ = _on_first_use(__name__)

@@ -135,7 +135,7 @@ def _on_fits(record: Selection) -> Finding | None:
 
 @answer_of.register
 def _(record: Saturation) -> Answer:
-    at_end = record.chosen == record.sizes[-1] and len(record.sizes) > 1
+    at_end = record.is_short
     steps = ["Try more components than the largest number compared."] if at_end else []
     steps += ["Try larger networks or more starts."] if record.is_saturated is False else []
     bound = say("saturation.unbounded" if record.bound is None else "saturation.bounded")
@@ -151,7 +151,9 @@ def _(record: Saturation) -> Answer:
         nothing=say("saturation.nothing"),
         answer=f"At least {size}."
         if at_end
-        else f"{size}: more do not predict held-out rows better.",
+        else f"{size}: more do not predict held-out rows better."
+        if record.chosen == record.by_cost
+        else f"{size}, by the rank of the joint distributions of the variates.",
         about="number",
     )
     tables = {"Numbers": (record.table.reset_index(), "saturation")}

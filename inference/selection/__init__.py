@@ -26,6 +26,7 @@ from inference.selection.factorization_criteria import (
     fit_grid as fit_grid,
     parallel_analysis as parallel_analysis,
 )
+from inference.selection.joint_rank import joint_rank as joint_rank
 from inference.selection.likelihood_ratio import likelihood_ratio_test as likelihood_ratio_test
 from inference.selection.lower_limit import at_least as at_least
 from inference.selection.order_selection.result import HowMany as HowMany

@@ -9,6 +9,9 @@ for every row, so it needs no fit. The bound comes from a discriminator
 the held-out cost itself, and the larger of the two counts. Where the cost stays clearly above minus
 that, something is missing that components do not mend: larger networks, or variates that depend on
 each other inside components. Where it falls on and on without a knee, the latent may be continuous.
+Components that overlap much bring less than a standard error though the rows show them: no fewer
+are chosen than the rank of the joint distributions shows (:mod:`inference.selection.joint_rank`),
+which needs no network.
 
 Source: K. T. Matchev and P. Shyamsundar (2022), arXiv:2009.00131, section 4.3; rule of one standard
 error: L. Breiman et al. (1984).
@@ -34,10 +37,11 @@ from inference.inspection.classifiers import classifier_structure
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.selection.discriminator import Discriminator, TotalCorrelation, total_correlation
+from inference.selection.joint_rank import FEWEST_ROWS, JointRank, joint_rank
 from inference.structures.classifiers.train import on_rows
 from ppl_models.data.tables import first_tensor, map_tensors
 from ppl_models.networks import rows_of
-from ppl_models.parts.repr import shows_briefly
+from ppl_models.parts.repr import counted, shows_briefly
 from ppl_models.parts.validation import Seed, as_seed, check_number, is_integer
 
 
@@ -47,7 +51,8 @@ class Saturation:
     """Held-out cost by number of components.
 
     Args:
-        chosen: the smallest number within one standard error of the best.
+        chosen: the smallest number within one standard error of the best, or ``limit`` where that
+            is more.
         sizes: numbers of components, rising, 1 first.
         costs: mean held-out cost a row, in nats; errors: their standard errors, (sizes,).
         behind: mean difference to the best number, row by row; behind_errors: its standard error, 0
@@ -55,6 +60,8 @@ class Saturation:
         bound: of the total correlation of the data; None where it was not asked for.
         num_held_out: rows.
         fits: by number of components; none for 1.
+        limit: components that the rank of the joint distributions shows at 95 % confidence; None
+            below 100 rows.
     """
 
     chosen: int
@@ -66,6 +73,18 @@ class Saturation:
     bound: TotalCorrelation | None
     num_held_out: int
     fits: dict[int, Fit] = field(default_factory=dict, repr=False)
+    limit: JointRank | None = None
+
+    @property
+    def by_cost(self) -> int:
+        """The smallest number of components within one standard error of the least cost."""
+        return choose(self.sizes, self.behind, self.behind_errors)
+
+    @property
+    def is_short(self) -> bool:
+        """More components shown than were tried, or a cost that falls to the end."""
+        shown = self.limit is not None and self.limit.number > self.sizes[-1]
+        return shown or (self.by_cost == self.sizes[-1] and len(self.sizes) > 1)
 
     @property
     def best(self) -> int:
@@ -110,15 +129,19 @@ class Saturation:
 
     def text(self) -> str:
         """The choice in words."""
-        place = self.sizes.index(self.chosen)
+        by_cost = self.by_cost
+        place = self.sizes.index(by_cost)
         out = [
-            f"{self.chosen} component{'s' if self.chosen > 1 else ''}: the smallest number whose"
+            f"{counted(by_cost, 'component')}: the smallest number whose"
             f" held-out cost ({self.costs[place]:.4f} nats a row, {self.num_held_out:,} rows) is"
             f" within one standard error of the best ({self.best}, {min(self.costs):.4f})."
         ]
-        if self.chosen == 1:
+        if self.limit is not None and self.limit.number > by_cost:
+            chosen = f" {self.chosen} is chosen." if self.chosen > by_cost else ""
+            out.append(self.limit.text() + chosen)
+        elif self.chosen == 1:
             out.append("Nothing shows that the variates depend on each other at all.")
-        if self.chosen == self.sizes[-1] and len(self.sizes) > 1:
+        if by_cost == self.sizes[-1] and len(self.sizes) > 1:
             out.append(
                 "The cost was still falling at the largest number tried: try more; if it falls on"
                 " without a knee, the latent may be continuous."
@@ -161,10 +184,14 @@ def choose_components(
     differences = [cost - costs[best] for cost in costs]
     behind = [float(d.mean()) for d in differences]
     errors = [float(d.std()) / math.sqrt(len(d)) for d in differences]
-    chosen = min(
+    return choose(sizes, behind, errors), behind, errors
+
+
+def choose(sizes: Sequence[int], behind: Sequence[float], errors: Sequence[float]) -> int:
+    """Return the smallest size no more behind the best than its standard error."""
+    return min(
         size for size, mean, error in zip(sizes, behind, errors, strict=True) if mean <= error
     )
-    return chosen, behind, errors
 
 
 def saturation(
@@ -218,10 +245,11 @@ def saturation(
         )
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     held, kept = _some(rows, order[:num_held]), _some(rows, order[num_held:])
-    correlation = None
+    correlation, variates = None, [x.flatten(1) for x in rows_of(rows, shapes)]
+    limit = joint_rank(variates, seed=seed) if num_rows >= FEWEST_ROWS else None
     if bound:
         correlation = total_correlation(
-            [x.flatten(1) for x in rows_of(rows, shapes)],
+            variates,
             bound if isinstance(bound, Discriminator) else None,
             seed,
         )
@@ -236,6 +264,10 @@ def saturation(
             bar.update(len(fits), objective=fits[size].objective, active=len(sizes) - len(fits))
     tried = (1, *sizes)
     chosen, behind, behind_errors = choose_components(tried, costs)
+    if limit is not None:
+        chosen = min(
+            (size for size in tried if size >= max(chosen, limit.number)), default=tried[-1]
+        )
     errors = tuple(float(cost.std()) / math.sqrt(num_held) for cost in costs)
     means = tuple(float(cost.mean()) for cost in costs)
     return Saturation(
@@ -248,6 +280,7 @@ def saturation(
         correlation,
         num_held,
         fits,
+        limit,
     )
 
 

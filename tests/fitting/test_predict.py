@@ -164,3 +164,18 @@ def test_what_has_no_rows_has_no_score() -> None:
         result.score(torch.zeros(5, dtype=torch.float64))
     with pytest.raises(ValueError, match="posterior_frame: no_plate has no latents"):
         result.posterior_frame(torch.zeros(5, dtype=torch.float64))
+
+
+def test_what_all_rows_share_is_no_label_of_a_row() -> None:
+    def one_regime(data):
+        rate = pyro.sample("rate", dist.Gamma(torch.tensor([2.0, 8.0]), 1.0).to_event(1))
+        regime = pyro.sample("regime", dist.Categorical(torch.ones(2)))
+        with pyro.plate("rows", len(data)):
+            pyro.sample("y", dist.Poisson(rate[regime]), obs=data)
+
+    counts = torch.arange(6.0)
+    result = fit(one_regime, counts, EM())
+    assert result.posterior_latents(counts)["regime"].shape == (2,)
+    for question in (result.predict, result.predict_proba, result.posterior_frame):
+        with pytest.raises(ValueError, match="latents of each row, and posterior_latents"):
+            question(counts)

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
-from inference import EM, NUTS, SVI, Fit, compare, fit
+from inference import EM, NUTS, SVI, Fit, RowBlocks, compare, fit
 from inference.acdc import acdc
 from inference.bootstrap import bootstrap
 from inference.causal.of_fit import profile_posterior
@@ -182,6 +184,113 @@ def test_sequences_have_weights() -> None:
     torch.testing.assert_close(
         one.params["transitions"], other.params["transitions"], rtol=1e-6, atol=1e-8
     )
+
+
+def lines(x: torch.Tensor, y: torch.Tensor) -> None:
+    weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2)))
+    slopes = pyro.sample("slopes", dist.Normal(torch.zeros(2, 2), 5.0).to_event(2))
+    spread = pyro.sample("spread", dist.HalfNormal(1.0))
+    with pyro.plate("rows", len(y)):
+        own = slopes[pyro.sample("line", dist.Categorical(weights))]
+        pyro.sample("y", dist.Normal(own[..., 0] + own[..., 1] * x, spread), obs=y)
+
+
+def table_of_two(data: torch.Tensor) -> None:
+    weights = pyro.sample("weights", dist.Dirichlet(torch.ones(2)))
+    with pyro.plate("groups", 2):
+        rate = pyro.sample("rate", dist.Gamma(2.0, 0.3))
+    with pyro.plate("rows", len(data)):
+        z = pyro.sample("group", dist.Categorical(weights))
+        pyro.sample("y", dist.Poisson(rate[z]), obs=data[:, 0])
+
+
+def steps(data: torch.Tensor) -> None:
+    with pyro.plate("states", 2):
+        moves = pyro.sample("moves", dist.Dirichlet(torch.ones(2)))
+        rate = pyro.sample("rate", dist.Gamma(2.0, 0.3))
+    with pyro.plate("sequences", len(data)):
+        state = torch.zeros((), dtype=torch.long)
+        for t in pyro.markov(range(data.shape[1])):
+            state = pyro.sample(f"state_{t}", dist.Categorical(moves[state]))
+            pyro.sample(f"y_{t}", dist.Poisson(rate[state]), obs=data[:, t])
+
+
+def persons(data: torch.Tensor) -> None:
+    hard = pyro.sample("hard", dist.Normal(torch.zeros(4), 2.0).to_event(1))
+    spread = pyro.sample("spread", dist.HalfNormal(1.0))
+    with pyro.plate("rows", len(data)):
+        able = pyro.sample("able", dist.Normal(0.0, spread))
+        chance = dist.Bernoulli(logits=able[..., None] - hard)
+        pyro.sample("yes", chance.to_event(1), obs=data)
+
+
+def own_rows(program: Any) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(0)
+    x, is_first = rng.normal(size=40), rng.random(40) < 0.5
+    if program is lines:
+        return x, np.where(is_first, 1 + 2 * x, -1 - x) + 0.3 * rng.normal(size=40)
+    if program is persons:
+        return ((rng.random((40, 4)) < 1 / (1 + np.exp(-2 * x[:, None]))) * 1.0,)
+    size = (40, 1) if program is table_of_two else (40, 10)
+    return (rng.poisson(np.where(rng.random(size) < 0.5, 2, 9)) * 1.0,)
+
+
+PROGRAMS = pytest.mark.parametrize("program", [table_of_two, lines, steps, persons])
+
+
+@PROGRAMS
+def test_weighted_rows_of_a_program_are_repeated_rows(program: Any) -> None:
+    rows, often = own_rows(program), np.random.default_rng(1).integers(0, 4, 40)
+    data, repeated = (
+        parts if len(parts) > 1 else parts[0]
+        for parts in (rows, tuple(part.repeat(often, 0) for part in rows))
+    )
+    method = EM(tolerance=1e-13, parameter_tolerance=1e-9)
+    other = fit(program, repeated, method, num_restarts=2)
+    one = fit(program, data, method, init=other, weights=often)
+    assert one.objective == pytest.approx(other.objective, abs=1e-9)
+    assert (one.bic, one.num_observations) == (pytest.approx(other.bic, abs=1e-6), often.sum())
+    for name, value in other.params.items():
+        torch.testing.assert_close(one.params[name], value, rtol=0, atol=1e-7)
+    errors = [
+        standard_errors(own, rows, hold_bounds=True).standard_errors
+        for own, rows in ((one, data), (other, repeated))
+    ]
+    for name, value in errors[1].items():
+        torch.testing.assert_close(errors[0][name], value, rtol=1e-5, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("has_labels", [False, True], ids=["free", "labelled"])
+def test_weighted_rows_of_a_program_come_in_blocks(has_labels: bool) -> None:
+    (rows,), often = own_rows(table_of_two), np.random.default_rng(1).integers(1, 4, 40)
+    labels = np.where(rows[:, 0] > 9, 1, -1) if has_labels else None
+    method = EM(tolerance=1e-13, parameter_tolerance=1e-9)
+    whole = fit(
+        table_of_two,
+        rows.repeat(often, 0),
+        method,
+        labels=None if labels is None else labels.repeat(often),
+    )
+    blocks = RowBlocks.of(rows, block_rows=15)
+    one = fit(table_of_two, blocks, method, init=whole, weights=often, labels=labels)
+    assert one.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-9)
+    assert one.bic == pytest.approx(whole.bic, abs=1e-9)
+
+
+def one_regime(data: torch.Tensor) -> None:
+    rate = pyro.sample("rate", dist.Gamma(torch.tensor([2.0, 8.0]), 1.0).to_event(1))
+    regime = pyro.sample("regime", dist.Categorical(torch.ones(2)))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("y", dist.Poisson(rate[regime]), obs=data)
+
+
+def test_rows_of_a_program_that_depend_on_each_other_have_no_weights() -> None:
+    with pytest.raises(ValueError, match="independent rows, 8 in one plate, was expected"):
+        fit(one_regime, np.arange(8.0), weights=np.ones(8))
+    with pytest.raises(ValueError, match="for each of the 40 rows was expected"):
+        fit(lines, own_rows(lines), weights=np.ones(39))
+    with pytest.raises(ValueError, match=r"EM\(\) takes weights of rows, and NUTS"):
+        fit(lines, own_rows(lines), NUTS(), weights=np.ones(40))
 
 
 def skills() -> tuple[LatentAttributeModel, Any]:

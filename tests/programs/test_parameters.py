@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.distributions.constraints import positive_ordered_vector
 from pyro.infer import SVI, TraceEnum_ELBO, config_enumerate
 from pyro.nn import PyroModule, PyroParam, PyroSample
 from support.user_programs import uniform
@@ -42,6 +43,25 @@ def by_hand(weights: Tensor, means: Tensor, spread: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- density
+
+
+def in_order(data: Tensor) -> None:
+    means = pyro.param("means", torch.tensor([1.0, 4.0]), constraint=positive_ordered_vector)
+    with pyro.plate("rows", len(data)):
+        z = pyro.sample("z", dist.Categorical(torch.tensor([0.5, 0.5])))
+        pyro.sample("x", dist.Exponential(means[z]), obs=data)
+
+
+def test_a_constraint_need_not_tell_its_dims() -> None:
+    assert positive_ordered_vector.event_dim == 0  # of a vector
+    data = torch.cat([uniform(30, seed=1) + 0.01, 9 * uniform(30, seed=2) + 0.01])
+    params = {"means": torch.tensor([0.3, 2.5]).double()}
+    program = Program(in_order, data)
+    rates = params["means"]
+    rows = (rates.log() - rates * data[:, None]).logsumexp(-1) - math.log(2)
+    torch.testing.assert_close(program.log_marginal_rows(params), rows)
+    means = fit(in_order, data, EM()).params["means"]
+    assert 0 < means[0] < means[1]
 
 
 def test_the_density_is_the_likelihood_by_hand() -> None:

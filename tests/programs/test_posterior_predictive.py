@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inference import EM, Bootstrap, fit
 from inference.bootstrap import bootstrap
-from inference.programs.posterior_predictive import drawn_data
+from inference.programs.posterior_predictive import drawn_data, replicate
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
 
@@ -114,3 +114,21 @@ def test_data_like_those_given_are_exported() -> None:
     assert table.prior_predictive["y"].shape == (1, 2, 60)
     with pytest.raises(ValueError, match="two_lines is none: to_arviz"):
         found.simulate(3)
+
+
+def with_record(x: Tensor, y: Tensor) -> None:
+    """The same rows with a deterministic record of what each line predicts."""
+    a = pyro.sample("a", dist.Normal(torch.zeros(2), 10.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        z = pyro.sample("z", dist.Categorical(torch.tensor([0.5, 0.5])))
+        mean = pyro.deterministic("mean", a[z] + x)
+        pyro.sample("y", dist.Normal(mean, 1e-9), obs=y)
+
+
+def test_what_is_recorded_stays_computed_in_a_replicate() -> None:
+    drawn = replicate(Program(lambda data: with_record(**data), {"x": X, "y": Y}), START, 0)
+    assert drawn["y"].shape == Y.shape
+    first = (drawn["y"] - X - START["a"][0]).abs() < 1e-6
+    second = (drawn["y"] - X - START["a"][1]).abs() < 1e-6
+    assert bool((first ^ second).all())
+    assert 10 < int(first.sum()) < 50

@@ -124,7 +124,7 @@ def test_components_of_classifiers(tmp_path):
     assert answer_of(record).verdict.mark == "good"
     assert "2 components: more do not predict held-out rows better." in said(record)
     assert "At least" not in said(record)
-    last = replace(record, chosen=3)
+    last = replace(record, chosen=3, costs=(0.0, -0.5, -0.6), behind=(0.6, 0.1, 0.0))
     assert answer_of(last).verdict.mark == "care"
     assert "At least 3 components." in said(last)
     assert (

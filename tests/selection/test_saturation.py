@@ -7,12 +7,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from inference import TrainClassifiers
 from inference.selection import Discriminator, Saturation, saturation
 from inference.selection.discriminator import TotalCorrelation
+from inference.selection.joint_rank import JointRank
 from inference.selection.saturation import choose_components
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
@@ -59,6 +61,8 @@ def test_a_checkerboard_has_two_components():
     order = torch.randperm(1200, generator=torch.Generator().manual_seed(0))[:240]
     by_hand = -found.fits[2].log_likelihood_rows(sample.data[order.numpy()])
     assert found.costs[1] == pytest.approx(float(by_hand.mean()))
+    assert found.limit is not None
+    assert found.limit.number == 2
     assert found.is_saturated is None
     assert "the bound says nothing" in found.text()  # three epochs make a weak discriminator
     assert found.table.loc[2, "chosen"]
@@ -70,7 +74,9 @@ def test_a_checkerboard_has_two_components():
     ax.figure.canvas.draw()
 
 
-def made(costs: tuple[float, ...], chosen: int, bound: float | None) -> Saturation:
+def made(
+    costs: tuple[float, ...], chosen: int, bound: float | None, limit: int | None = None
+) -> Saturation:
     sizes = tuple(range(1, len(costs) + 1))
     found = (
         None if bound is None else TotalCorrelation(bound, 0.01, bound, 0.01, None, None, 1000, 2)
@@ -80,10 +86,11 @@ def made(costs: tuple[float, ...], chosen: int, bound: float | None) -> Saturati
         sizes,
         costs,
         (0.01,) * len(costs),
-        (0.0,) * len(costs),
-        (0.0,) * len(costs),
+        tuple(cost - min(costs) for cost in costs),
+        (0.001,) * len(costs),
         found,
         200,
+        limit=None if limit is None else JointRank(limit, 0.95, pd.DataFrame(), False),
     )
 
 
@@ -93,6 +100,13 @@ def test_words():
     assert "try more" in made((0.0, -0.2, -0.5), 3, 0.5).text()
     assert "Nothing shows that the variates depend" in made((0.0, 0.01), 1, None).text()
     assert made((0.0, 0.01), 1, None).is_saturated is None
+    shown = made((0.0, -0.3, -0.3, -0.3), 3, None, limit=3)
+    assert "2 components: the smallest number" in shown.text()
+    assert "show at least 3 components" in shown.text()
+    assert "3 is chosen" in shown.text()
+    assert not shown.is_short
+    assert made((0.0, -0.3, -0.3), 3, None, limit=5).is_short
+    assert "show at least" not in made((0.0, -0.3, -0.3), 2, None, limit=2).text()
 
 
 def test_refusals():

@@ -101,10 +101,15 @@ class SummedGenericSteps(Steps[Any]):
 
     def _summed(self, of_rows: Callable[[Program], dict[str, Tensor]]) -> dict[str, Tensor]:
         if not self.rows.labels:
-            return self.rows.summed(lambda data, _: of_rows(self.program.with_data(data)))
+            return self.rows.summed(
+                lambda data, weights: of_rows(self.program.with_data(data).weighed(weights))
+            )
 
         def labelled(place: slice, data: Any) -> dict[str, Tensor]:
-            return of_rows(Program(Labelled(self.model, self.rows.labels_at(place, data)), data))
+            own = slice(self.rows.first_row + place.start, self.rows.first_row + place.stop)
+            weights = None if self.rows.weights is None else self.rows.weights[own]
+            program = Program(Labelled(self.model, self.rows.labels_at(own, data)), data)
+            return of_rows(program.weighed(weights))
 
         return self.rows.summed_at(labelled)
 

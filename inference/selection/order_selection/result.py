@@ -221,9 +221,9 @@ class HowMany:
     def report(self, path: str | Path) -> Path:
         """Write one HTML page, replacing the file if it exists.
 
-        See :func:`inference.report.write_how_many_report`.
+        See :func:`inference.report.how_many.write_how_many_report`.
         """
-        page: Path = ask("report", "write_how_many_report", self, path)
+        page: Path = ask("report.how_many", "write_how_many_report", self, path)
         return page
 
     def __repr__(self) -> str:
