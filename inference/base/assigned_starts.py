@@ -144,7 +144,8 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
 
     For programs with one categorical latent in one plate over the rows of a table:
     :math:`\arg\max_\theta \log p(x, z, \theta)` with z the row's nearest centre on standardised
-    columns. None for other programs.
+    columns; of every second start z is drawn uniformly, for components that cross, such as lines,
+    are no neighbourhoods. None for other programs.
 
     Args:
         problem: program and data.
@@ -170,7 +171,10 @@ def assigned_start(problem: Problem, num_starts: int) -> Params | None:
     x = (x / x.square().nanmean(0).sqrt().clamp(min=1e-12)).nan_to_num(0.0)
     # (R, K, J)
     picked = torch.stack([centres(x, site.num_values, True, generator) for _ in range(num_starts)])
-    z = torch.cdist(x, picked).argmin(-1).to(table.device)  # (R, N)
+    z = torch.cdist(x, picked).argmin(-1)  # (R, N)
+    if num_drawn := num_starts // 2:
+        z[-num_drawn:] = torch.randint(site.num_values, (num_drawn, *rows), generator=generator)
+    z = z.to(table.device)
     known = (problem.labels or {}).get(site.name)
     z = z if known is None else labelled_owners(z, known)
     like = program.draw_prior(num_starts, problem.seed)
