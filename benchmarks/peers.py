@@ -6,9 +6,9 @@ Each row is a job: data, our call and the peer's. ``plain`` is the call that peo
 tolerance. A JSON line holds the seconds of the processor on one thread of both sides (the first
 call on tiny data is not counted), their ratio, what both reached (log-likelihoods are better high,
 divergences, squares and errors low) and the versions of the libraries. ``verdict`` is *same*
-where the means over seeds differ by less than a tenth of a nat, a hundred-thousandth or two
-standard errors, else *ours better* or *ours worse*; seconds are the median over seeds. A peer that
-is not installed leaves its row out, with a line that says so.
+where the means over seeds differ by less than a tenth of a nat or a millionth, *not told apart*
+where by less than two standard errors, else *ours better* or *ours worse*; seconds are the median
+over seeds. A peer that is not installed leaves its row out, with a line that says so.
 
 Peers: scikit-learn, StepMix, hmmlearn, dynamax, causal-learn, girth, SigProfilerExtractor, NumPyro,
 and mclust and flexmix of R, whose seconds are those of R's second call. Those of JAX compile in
@@ -95,7 +95,7 @@ LOG_LIKELIHOOD, DIVERGENCE = "log-likelihood", "Kullback-Leibler divergence"
 WALL, CHOSEN, EFFECTIVE = "wall seconds", "number chosen", "smallest effective draws"
 SLOPES, MEANS = "error of slopes", "error of class means"
 HIGHER, NEITHER = (LOG_LIKELIHOOD, EFFECTIVE), ("edges", CHOSEN)
-NATS, SHARE = 0.1, 1e-5  # two values nearer than that are one optimum
+NATS, SHARE = 0.1, 1e-6  # two values nearer than that are one optimum
 NEAR = {SLOPES: 0.005, MEANS: 0.005}  # in the place of NATS
 
 
@@ -1156,8 +1156,10 @@ def _verdict(measure: str, ours: np.ndarray, theirs: np.ndarray) -> str:
     noise = 2 * math.sqrt((ours.var() + theirs.var()) / max(len(ours) - 1, 1))
     if measure in NEAR:  # both sides had the same data
         noise = 2 * float((ours - theirs).std()) / math.sqrt(max(len(ours) - 1, 1))
-    if abs(gap) <= max(NEAR.get(measure, NATS), SHARE * abs(float(theirs.mean())), noise):
+    if abs(gap) <= max(NEAR.get(measure, NATS), SHARE * abs(float(theirs.mean()))):
         return "same"
+    if abs(gap) <= noise:
+        return "not told apart"
     if measure in NEITHER:
         return "other"
     return "ours better" if (gap > 0) == (measure in HIGHER) else "ours worse"

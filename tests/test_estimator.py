@@ -64,7 +64,7 @@ SPARSE = dict.fromkeys(
 SPARSE_WEIGHTS = {DENSE.replace("dense", "sparse"): "the model takes no weights"}
 COMPLETE = {"check_estimators_pickle": "the model wants complete rows"}
 CHECKED: dict[str, tuple[Any, dict[str, str]]] = {  # model, and the checks that it fails
-    "program": (lambda: two_clouds, UNWEIGHTED),
+    "program": (lambda: two_clouds, {}),
     "normals": (lambda: Mixture(2, Normal()), WEIGHTED | SPARSE),
     "full normals": (lambda: Mixture(2, MultivariateNormal()), WEIGHTED | SPARSE),
     "encoder": (
