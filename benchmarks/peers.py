@@ -6,7 +6,7 @@ Each row is a job: data, our call and the peer's. ``plain`` is the call that peo
 tolerance. A JSON line holds the seconds of the processor on one thread of both sides (the first
 call on tiny data is not counted), their ratio, what both reached (log-likelihoods are better high,
 divergences, squares and errors low) and the versions of the libraries. ``verdict`` is *same*
-where the means over seeds differ by less than a tenth of a nat or a millionth, *not told apart*
+where the means over seeds differ by less than a tenth of a nat or a millionth, *within noise*
 where by less than two standard errors, else *ours better* or *ours worse*; seconds are the median
 over seeds. A peer that is not installed leaves its row out, with a line that says so.
 
@@ -1163,7 +1163,7 @@ def _verdict(measure: str, ours: np.ndarray, theirs: np.ndarray) -> str:
     if abs(gap) <= max(NEAR.get(measure, NATS), SHARE * abs(float(theirs.mean()))):
         return "same"
     if abs(gap) <= noise:
-        return "not told apart"
+        return "within noise"
     if measure in NEITHER:
         return "other"
     return "ours better" if (gap > 0) == (measure in HIGHER) else "ours worse"

@@ -430,7 +430,7 @@ def _convergence(fit: Fit) -> Iterator[Part]:
 
 
 def _wobbles(fit: Fit) -> bool:
-    """Whether the curve falls now and then up to its end, as one of draws or of batches does."""
+    """Tell whether the curve falls now and then up to its end, as one of draws or batches does."""
     steps = np.diff(np.asarray(fit.trace.objective, dtype=np.float64))
     return float((steps[len(steps) // 2 :] < -SAME_HEIGHT).mean()) > 0.1 if len(steps) else False
 
