@@ -241,7 +241,7 @@ class Structure:
         held = dataclasses.replace(problem, rows=None).num_rows
         weights = problem.weights
         if problem.rows is not None:
-            weights = torch.ones(held) if weights is None else weights
+            weights = torch.ones(held, dtype=torch.float64) if weights is None else weights
             weights = weights * (problem.num_rows / held)
         return [
             useless_values(

@@ -51,6 +51,10 @@ CELLS_OF_ONE = 8  # of a measurement: a finer table has more noise and little mo
 NUM_PAIRS = 8  # of groups drawn at random, where there are more than three variates
 FEWEST_EXPECTED = 5.0  # counts in directions of the table that are tested
 ROWS_OF_CELLS = 20_000  # from which the cells of a vector are found
+COLUMNS = (
+    ["first", "second", "first_cells", "second_cells"]
+    + ["rank", "statistic", "degrees_of_freedom", "p_value"]
+)  # fmt: skip
 
 
 @shows_briefly
@@ -79,9 +83,7 @@ class JointRank:
         )
 
 
-def joint_rank(
-    data: Any, *, level: float = 0.95, seed: Seed = 0, owner: str = "joint_rank"
-) -> JointRank:
+def joint_rank(data: Any, *, level: float = 0.95, seed: Seed = 0) -> JointRank:
     """Bound the number of components of conditionally independent variates from below.
 
     Args:
@@ -89,7 +91,6 @@ def joint_rank(
             variates, each (N,) or (N, D). A missing entry is a value of its own.
         level: confidence of the limit.
         seed: of the groups, where there are more than three variates, and of the cells of vectors.
-        owner: name of the caller, for messages.
 
     Raises:
         ValueError: for fewer than two variates, variates of unlike numbers of rows, fewer than 100
@@ -103,9 +104,9 @@ def joint_rank(
         >>> joint_rank(3.0 * which + rng.normal(size=(5000, 3))).number
         3
     """
-    check_number(owner, "level", level, "lie in (0, 1)", above=0, below=1)
-    variates = _variates(owner, data)
-    rng = np.random.default_rng(as_seed(owner, seed))
+    check_number("joint_rank", "level", level, "lie in (0, 1)", above=0, below=1)
+    variates = _variates(data)
+    rng = np.random.default_rng(as_seed("joint_rank", seed))
     most = int(np.clip(np.sqrt(len(variates[0]) / ROWS_A_CELL), FEWEST_CELLS, MOST_CELLS))
     pairs = _pairs(len(variates), most, rng)
     coded: dict[tuple[int, int], np.ndarray] = {}
@@ -141,17 +142,7 @@ def joint_rank(
             rows.append((first, second, *table.shape, number, statistic, freedom, p_value))
         rejected = min(chances) * len(pairs) <= 1 - level
         number += rejected
-    names = (
-        "first",
-        "second",
-        "first_cells",
-        "second_cells",
-        "rank",
-        "statistic",
-        "degrees_of_freedom",
-        "p_value",
-    )
-    return JointRank(number, level, pd.DataFrame(rows, columns=list(names)), rejected)
+    return JointRank(number, level, pd.DataFrame(rows, columns=COLUMNS), rejected)
 
 
 def rank_test(counts: np.ndarray, rank: int) -> tuple[float, int, float]:
@@ -183,7 +174,7 @@ def rank_test(counts: np.ndarray, rank: int) -> tuple[float, int, float]:
     kept = values * num_rows >= FEWEST_EXPECTED * share.size
     score = (u.T @ share @ v).ravel() @ vectors[:, kept]
     statistic, freedom = float(num_rows * (score**2 / values[kept]).sum()), int(kept.sum())
-    return statistic, freedom, float(chi2.sf(statistic, freedom))
+    return statistic, freedom, float(chi2.sf(statistic, freedom)) if freedom else 1.0
 
 
 def _after(vectors: np.ndarray, num: int, first: np.ndarray) -> np.ndarray:
@@ -192,7 +183,7 @@ def _after(vectors: np.ndarray, num: int, first: np.ndarray) -> np.ndarray:
     return np.linalg.qr(known, mode="complete")[0][:, known.shape[1] :]
 
 
-def _variates(owner: str, data: Any) -> list[np.ndarray]:
+def _variates(data: Any) -> list[np.ndarray]:
     """Variates, (N, D) each."""
     if isinstance(data, Sequence):
         columns = [part if np.ndim(part) > 1 else np.asarray(part)[:, None] for part in data]
@@ -203,7 +194,7 @@ def _variates(owner: str, data: Any) -> list[np.ndarray]:
     sizes = sorted({len(part) for part in variates})
     if len(variates) < 2 or len(sizes) > 1 or sizes[0] < FEWEST_ROWS:
         raise ValueError(
-            f"{owner}: data must hold two variates or more, with one number of rows of at least"
+            "joint_rank: data must hold two variates or more, with one number of rows of at least"
             f" {FEWEST_ROWS}, got {counted(len(variates), 'variate')} of {sizes} rows"
         )
     return variates
@@ -241,9 +232,10 @@ def _cells(variate: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarr
         from sklearn.cluster import KMeans
 
         scale = known.std(0)
-        known = known[:, scale > 0] / scale[scale > 0]
+        known = known / np.where(scale > 0, scale, 1.0)
         some = known[rng.permutation(len(known))[:ROWS_OF_CELLS]]
-        cells = KMeans(most, n_init=1, random_state=int(rng.integers(2**31))).fit(some)
+        num = min(most, len(np.unique(some, axis=0)))
+        cells = KMeans(num, n_init=1, random_state=int(rng.integers(2**31))).fit(some)
         codes[~missing] = cells.predict(known)
         return codes
     column = known[:, 0]

@@ -72,6 +72,9 @@ def test_vectors_answers_gaps_and_frames():
     chances = np.array([[0.1] * 6, [0.9] * 3 + [0.1] * 3, [0.9] * 6])
     answers = (rng.random((4_000, 6)) < chances[which]).astype(float)
     assert joint_rank(answers).number == 3
+    assert joint_rank([answers[:, ::2], answers[:, 1::2]]).number == 3  # of few distinct vectors
+    # two components are one to the first three answers
+    assert joint_rank([answers[:, :3], answers[:, 3:]]).number == 2
     answers[rng.random(answers.shape) < 0.2] = np.nan
     frame = pd.DataFrame(answers, columns=list("abcdef"))
     assert joint_rank(frame).number == 3
