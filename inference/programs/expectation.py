@@ -76,7 +76,10 @@ class Expectation:
         )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Maximise in closed form, by Newton's method or L-BFGS; one that does not gain stays.
+        """Maximise in closed form, by a few Newton steps or, where none gains, by L-BFGS.
+
+        Newton steps that gain without arriving are an M-step of generalised EM, whose posteriors
+        change before the next one anyway.
 
         Where continuous latents are integrated, the log-posterior itself, which is as dear as its
         bound and takes few steps where a variance near zero asks hundreds of EM.
@@ -260,7 +263,7 @@ class Expectation:
         if derivatives is not None:
             assert colouring is not None
             end, arrived = climb(gradient, derivatives, start, colouring.reach, **effort)
-            is_done = bool(arrived.all())
+            is_done = bool((arrived | (end != start).any(1)).all())
         if not is_done:
             end = _by_gradient(
                 gradient,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -145,14 +146,16 @@ class _Line:
     several: bool = False
     changed: str | None = None
 
-    @property
-    def read(self) -> set[str]:
-        return {
+    @cached_property
+    def read(self) -> frozenset[str]:
+        return frozenset(
             leaf.word for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, _Name)
-        }
+        )
 
     def with_words(self, words: dict[str, str]) -> _Line:
         """Copy of the line that reads other names."""
+        if self.changed not in words and self.read.isdisjoint(words):
+            return self
 
         def other(leaf: Any) -> Any:
             return (

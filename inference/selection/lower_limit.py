@@ -18,7 +18,8 @@ The evidence is twice the gain in log-likelihood, or ACDC's: how far the compone
 discrepancy that the components leave, :math:`\log L(K_0) - \log L(K_0 + 1)`, L as in
 :mod:`inference.acdc.choice`. The share of half that makes a step there clear is not asked for: what
 exact noise does to a step is learned from the tables. A factorization's activities are estimated,
-and the tables take them for known: of tables of few counts the level may exceed :math:`\alpha`
+and scatter more than true ones: tables are drawn with that excess taken off. Without that a tenth
+of tables of few counts had a limit above the truth at a nominal 5 %
 (``benchmarks/at_least.jsonl``).
 
 Sources: R. Marcus, E. Peritz and K. R. Gabriel (1976), doi:10.1093/biomet/63.3.655; J. Besag and P.
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -354,7 +355,9 @@ class _Tables:
 
     def _draw(self, source: Fit, seed: int) -> Any:
         if source.structure.local_sites:
-            return drawn_like(source, self.problem.data, seed).to(self.problem.data)
+            data, structure = self.problem.data, source.structure
+            local = structure.without_error_spread(source.params, source.local or {}, data)
+            return drawn_like(replace(source, local=local), data, seed).to(data)
         return simulated_like(self.problem, source, seed)
 
     @staticmethod

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from inference import Fit
 from inference.acdc import acdc
 from inference.selection import at_least, fit_grid, lower_limit as module, repeat_choice
 from inference.selection.lower_limit import _Shown
-from ppl_models import Bernoulli, Mixture, PoissonFactorization
+from inference.structures.registry import structure_of
+from ppl_models import Bernoulli, Mixture, NegativeBinomialFactorization, PoissonFactorization
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inference.ConvergenceWarning"),
@@ -170,3 +172,29 @@ def test_bad_input(fits: dict[int, Fit]) -> None:
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("variance", [None, "quadratic", "linear"])
+def test_activities_of_drawn_tables_scatter_as_true_ones(variance: str | None) -> None:
+    """Given the signatures, the covariance of the truth comes out where estimates exceed it."""
+    rng = np.random.default_rng(0)
+    phi = rng.dirichlet(np.full(20, 0.5), 2)
+    truth = rng.gamma(4.0, 5.0, (4000, 2))
+    mean, delta = truth @ phi, {None: 0.0, "quadratic": 0.3, "linear": 1.5}[variance]
+    if variance == "quadratic":
+        mean = rng.gamma(1 / delta, mean * delta)
+    elif variance == "linear":
+        mean = rng.gamma(np.maximum(mean, 1e-300) / delta, delta)
+    counts = torch.tensor(rng.poisson(mean), dtype=torch.float64)
+    counts[::3, ::4] = torch.nan
+    model = PoissonFactorization(20, 2)
+    if variance is not None:
+        model = NegativeBinomialFactorization(20, 2, variance=variance)
+    params = {"signatures": torch.tensor(phi), "dispersion": torch.tensor(max(delta, 1e-3))}
+    structure = structure_of(model)
+    found = structure.solve_local(params, counts)
+    spread = np.cov(truth.T)
+    excess = np.cov(found["activities"].mT) - spread
+    kept = np.cov(structure.without_error_spread(params, found, counts)["activities"].mT) - spread
+    assert np.diag(excess).min() > 0.15 * np.diag(spread).min()
+    assert abs(kept).max() < 0.35 * abs(excess).max()

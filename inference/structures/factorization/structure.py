@@ -46,6 +46,7 @@ from ppl_models.data.sparse import SparseTable
 from ppl_models.descriptions.components import FactorizationDescription
 
 NUM_STARTS = 10
+LEAST_MEAN, LEAST_SPREAD = 1e-9, 1e-9  # of a cell; of the variances of activities
 NUM_STARTS_IN_CELLS = 5  # of a sparse table
 NUM_STARTS_OF_SQUARES = 16  # of Normal entries, of which a race leaves few early on
 ON_BOUND = 0.999  # of a bound
@@ -127,6 +128,28 @@ class FactorizationStructure(Structure):
         if about.counts or about.nonnegative:
             return {"activities": solved_rows(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
+
+    def without_error_spread(self, params: Params, local: Params, data: Tensor) -> Params:
+        r"""Activities that scatter over rows as true ones do, for tables to be drawn from.
+
+        Those estimated scatter by their errors too. With C their covariance over rows and V the
+        mean over rows of the errors' covariance :math:`(\sum_j \phi_{kj} \phi_{lj} /
+        \operatorname{Var} x_{nj})^{-1}`, they are drawn towards their mean by A, which leaves
+        :math:`A C A^\top = (C - V)_+`, and kept at zero or above.
+        """
+        z, phi, delta = local["activities"], params["signatures"], params.get("dispersion")
+        variance = mean = (z @ phi).clamp(min=LEAST_MEAN)
+        if delta is not None:
+            variance = mean * (1 + delta * (mean if self.about.variance == "quadratic" else 1))
+        weights = variance.reciprocal() * ~data.isnan()
+        information = torch.einsum("kj,nj,lj->nkl", phi, weights, phi)
+        errors = torch.linalg.pinv(information, hermitian=True).mean(0)
+        spread, turns = torch.linalg.eigh(torch.cov(z.mT).reshape(errors.shape))
+        scales = spread.clamp(min=LEAST_SPREAD * spread[-1]).sqrt()
+        left, axes = torch.linalg.eigh((turns * scales.square()) @ turns.mT - errors)
+        inverse, root = ((turns / scales) @ turns.mT, (axes * left.clamp(min=0).sqrt()) @ axes.mT)
+        centre = z.mean(0)
+        return {"activities": (centre + (z - centre) @ inverse @ root).clamp(min=0)}
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         """The fitted means of the rows, (N, J), given the activities that suit each best."""

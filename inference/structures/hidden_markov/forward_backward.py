@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -121,8 +122,18 @@ class Cut:
         return -(-self.lengths // self.length)
 
     def blocks(self, most_steps: int) -> list[Block]:
-        """All pieces in blocks of about so many steps."""
-        size = max(1, most_steps // self.length)
+        """All pieces in blocks of about so many steps, found once a fit."""
+        size = min(max(1, most_steps // self.length), self.num_pieces)
+        if size not in self._blocks:
+            self._blocks[size] = self._blocks_of(size)
+        return self._blocks[size]
+
+    @cached_property
+    def _blocks(self) -> dict[int, list[Block]]:
+        return {}
+
+    def _blocks_of(self, size: int) -> list[Block]:
+        """Pieces in blocks of ``size``."""
         owner = torch.repeat_interleave(
             torch.arange(len(self.lengths), device=self.rows.device), self.num_each
         )
