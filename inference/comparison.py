@@ -172,7 +172,7 @@ def compare(
     fits: Mapping[str, Fit],
     data: Any = None,
     test: Any = None,
-    num_folds: int = 10,
+    num_folds: int | None = None,
     refit: bool = False,
     seed: Seed = 0,
 ) -> Comparison:
@@ -183,7 +183,7 @@ def compare(
         data: the data all of them were fitted to.
         test: rows of the same columns that no fit has seen, for their log-likelihood.
         num_folds: folds for point estimates, which have no draws, and for approximations that miss
-            parts of the posterior; 0 for neither.
+            parts of the posterior; None for ten, or one a row where there are fewer; 0 for neither.
         refit: fit again without each row whose importance weights cannot be trusted.
         seed: of the folds, the same for all fits.
 
@@ -320,14 +320,14 @@ def _check_same_data(name: str, member: Fit, data: Any) -> None:
         )
 
 
-def _predict(member: Fit, data: Any, num_folds: int, refit: bool, seed: int) -> Prediction | None:
+def _predict(member: Fit, data: Any, num_folds: int | None, refit: bool, seed: int) -> Prediction | None:
     if member.local:
         return None
     ratio = (member.sample_stats or {}).get("log_importance")
     trusted = ratio is None or pareto_k(ratio.reshape(-1)) <= GOOD_K
-    if member.draws is not None and not member.labels and (trusted or not num_folds):
+    if member.draws is not None and not member.labels and (trusted or num_folds == 0):
         return loo(member, data, refit=refit)
-    return cross_validate(member, data, num_folds, seed) if num_folds else None
+    return None if num_folds == 0 else cross_validate(member, data, num_folds, seed)
 
 
 def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]) -> list[str]:

@@ -190,7 +190,7 @@ def check_asked(owner: str, result: Any, data: Any) -> None:
 def cross_validate(
     result: Fit,
     data: Any = None,
-    num_folds: int = 10,
+    num_folds: int | None = None,
     seed: Seed = 0,
     folder: str | Path | None = None,
     workers: int = 1,
@@ -206,7 +206,7 @@ def cross_validate(
         result: a fit, with or without draws.
         data: the data it was fitted to.
         num_folds: folds of nearly equal size, chosen at random; the number of rows for
-            leave-one-out.
+            leave-one-out; None for ten, or one a row where there are fewer.
         seed: of the folds.
         folder: for finished refits, as in :func:`inference.studies.run_jobs`.
         workers: number of processes, as there.
@@ -233,6 +233,7 @@ def cross_validate(
             f"cross_validate: the {result.num_rows} rows of the program along the first dim of its"
             f" data were expected, whose first argument has {count} entries there"
         )
+    num_folds = min(10, count) if num_folds is None else num_folds
     if not is_integer(num_folds, least=2) or num_folds > count:
         raise ValueError(
             f"cross_validate: num_folds must be an integer from 2 to {count}, got {num_folds!r}"

@@ -93,6 +93,8 @@ def test_folds_of_one_row_are_leave_one_out():
         for i in range(12)
     ]
     np.testing.assert_allclose(out.rows, alone, atol=1e-6)
+    few = fit(screening, data[:6], EM(), init=result.params)
+    assert cross_validate(few, data[:6]).how == "6-fold"  # ten, or one a row where there are fewer
     with pytest.raises(ValueError, match="num_folds"):
         cross_validate(result, data, 1)
 
