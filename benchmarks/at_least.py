@@ -6,10 +6,10 @@ at the truth is made, which bounds the share of limits above the truth), limit (
 from one component up), wrong (the whole sequence where the distribution is wrong: two skewed groups
 seen as normal ones, counts of twice the Poisson variance), breast (the synthetic breast tumours,
 which need the folder PPL_MODELS_DATA). Designs: three normals in two columns, 300 rows; two classes
-of six bits, 200 rows; two signatures of twelve channels in 60 rows of 100 counts; two in 100 rows
-of 40 counts over 20 channels. One JSON line a design, kind of evidence and piece of seeds, with
-standard errors. Run: ``python benchmarks/at_least.py [--parts level limit wrong breast]
-[--designs ...] [--replicates 300] [--sets 59]``.
+of six bits, 200 rows; ten chains of forty steps with two states; two signatures of twelve channels
+in 60 rows of 100 counts; two in 100 rows of 40 counts over 20 channels. One JSON line a design,
+kind of evidence and piece of seeds, with standard errors. Run: ``python benchmarks/at_least.py
+[--parts level limit wrong breast] [--designs ...] [--replicates 300] [--sets 59]``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ import numpy as np
 from _bench import Lines, command_line, run, seeds
 
 from inference.selection import at_least, fit_grid
-from ppl_models import Bernoulli, Mixture, MultivariateNormal, Normal, PoissonFactorization
+from ppl_models import (
+    Bernoulli,
+    HiddenMarkov,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    PoissonFactorization,
+)
 from ppl_models.datasets import load_breast
 from ppl_models.datasets.mutational_signatures import SYNTHETIC_BREAST
 
@@ -41,6 +48,14 @@ def normals(rng: np.random.Generator) -> np.ndarray:
 def bits(rng: np.random.Generator) -> np.ndarray:
     chances = np.where(rng.random((200, 1)) < 0.5, 0.75, 0.25)
     return (rng.random((200, 6)) < chances).astype(float)
+
+
+def chains(rng: np.random.Generator) -> np.ndarray:
+    state = np.zeros((10, 40), int)
+    state[:, 0] = rng.integers(2, size=10)
+    for t in range(1, 40):
+        state[:, t] = np.where(rng.random(10) < 0.85, state[:, t - 1], 1 - state[:, t - 1])
+    return (2.5 * state + rng.normal(size=state.shape))[..., None]
 
 
 def skewed(rng: np.random.Generator) -> np.ndarray:
@@ -65,6 +80,7 @@ def counts(
 DESIGNS: dict[str, Design] = {
     "normals": (lambda k: Mixture(k, MultivariateNormal(), 2), 3, normals),
     "classes": (lambda k: Mixture(k, Bernoulli(), 6), 2, bits),
+    "chains": (lambda k: HiddenMarkov(k, Normal(), 1), 2, chains),
     "counts": (lambda k: PoissonFactorization(12, k), 2, counts(60, 12, 100.0)),
     "small counts": (lambda k: PoissonFactorization(20, k), 2, counts(100, 20, 40.0)),
 }
