@@ -320,7 +320,9 @@ def _check_same_data(name: str, member: Fit, data: Any) -> None:
         )
 
 
-def _predict(member: Fit, data: Any, num_folds: int | None, refit: bool, seed: int) -> Prediction | None:
+def _predict(
+    member: Fit, data: Any, num_folds: int | None, refit: bool, seed: int
+) -> Prediction | None:
     if member.local:
         return None
     ratio = (member.sample_stats or {}).get("log_importance")
