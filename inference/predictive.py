@@ -358,6 +358,8 @@ def _correlations(values: np.ndarray) -> np.ndarray:
     """Return pairwise-complete correlations of columns (N, J), upper triangle, (P,)."""
     mask = (~np.isnan(values)).astype(np.float64)
     x = np.where(mask > 0, values - _mean(values, 0), 0.0)
+    largest = np.abs(x).max(0, initial=0.0)
+    x = x / np.where(largest > 0, largest, 1.0)  # a change of unit changes nothing
     pairs = np.maximum(mask.T @ mask, 1.0)  # rows in which both are observed
     means = (x.T @ mask) / pairs
     variances = (x**2).T @ mask / pairs - means**2

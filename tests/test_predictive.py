@@ -71,3 +71,13 @@ def test_little_is_said_of_few_rows_and_of_constant_columns() -> None:
     assert "No misfit found" in departures_in_words(check_of(drawn), NAMES)
     drawn[0] += 5.0
     assert "fewer than 20 rows" in departures_in_words(check_of(drawn[:, :10]), NAMES)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_a_change_of_unit_changes_no_correlation(unit: float) -> None:
+    drawn = np.random.default_rng(0).normal(size=(21, 300, 4))
+    drawn[0, :, 3] += 3 * drawn[0, :, 2]
+    check, other = check_of(drawn), check_of(drawn * [1.0, 1.0, unit, unit])
+    for own, same in zip(check.correlations(), other.correlations(), strict=True):
+        np.testing.assert_allclose(own, same, atol=1e-10)
+    assert (2, 3) in [departure.columns for departure in other.departures()]

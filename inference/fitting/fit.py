@@ -906,7 +906,8 @@ def assemble(
         num_free = None  # the estimates alone say as much
     fixed = problem.fixed
     if problem.fixed is not None:
-        num_free = problem.structure.num_free(estimates, problem) - problem.fixed.num_entries
+        counted = problem.fixed.counted(estimates) if is_described else estimates
+        num_free = problem.structure.num_free(counted, problem) - problem.fixed.num_entries
         held = {
             f"{site}{place}"
             for site, value in problem.fixed.values.items()

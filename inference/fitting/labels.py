@@ -40,7 +40,7 @@ from inference.fitting.record import FitRecord
 from inference.programs.arguments import program_name
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
-from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.frames import as_frame, check_index, is_frame
 from ppl_models.data.sequences import as_item_sequences
 from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import counted, listed
@@ -85,8 +85,9 @@ def known_of(
         data: the rows as they were given, whose lines labels of steps may follow.
 
     Raises:
-        ValueError: for a model without a latent that labels can be said of, labels of another shape
-            or outside its values, rows with no value left, or labels that no path of a chain has.
+        ValueError: for a model without a latent that labels can be said of, labels of another
+            shape, under another index than the rows, or outside its values, rows with no value
+            left, or labels that no path of a chain has.
     """
     targets = labelled_latents(problem.structure, problem)
     if problem.rows is not None:
@@ -113,6 +114,7 @@ def known_of(
                 f"labels: one of the latents {listed(map(repr, targets), 6)} was expected, got"
                 f" {site!r}"
             )
+        check_index("labels", given, data)
         if targets[site].is_ragged:
             given = _by_step(problem.structure, data, given)
         table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
@@ -294,6 +296,8 @@ def _coded(
     categories = getattr(getattr(given, "dtype", None), "categories", None)
     if categories is None:
         categories = getattr(getattr(given, "cat", None), "categories", None)
+    if categories is not None:
+        categories = [value for value in categories if not _is_unknown(value)]
     if (
         categories is not None
         and hasattr(given, "to_numpy")

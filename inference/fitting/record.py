@@ -360,15 +360,15 @@ class FitRecord:
         return threads_for(rows * max(1, len(self.item_names)) * max(1, sum(sizes)))
 
     def refuse_labels(self, caller: str) -> None:
-        """Refuse a question that fits simulated rows anew, without labels or known parameters.
+        """Refuse a question that fits anew, without labels or known parameters.
 
         Raises:
             ValueError: saying what to do instead.
         """
         if self.labels:
             raise ValueError(
-                f"{caller}: not worked out for a fit with labels, for simulated rows have none: fit"
-                " without labels"
+                f"{caller}: not worked out for a fit with labels, which its own fits are not told:"
+                " fit without labels"
             )
         if self.fixed or self.tied:
             kind = "fixed" if self.fixed else "tied"

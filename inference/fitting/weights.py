@@ -18,7 +18,7 @@ from inference.engines.em import EM
 from inference.programs.arguments import program_name
 from inference.programs.program import Program
 from inference.structures.registry import structure_of
-from ppl_models.data.frames import as_frame, is_frame, row_of
+from ppl_models.data.frames import as_frame, check_index, is_frame, row_of
 from ppl_models.data.tables import as_table, checks_data, first_tensor, floating_dtype, with_nan
 from ppl_models.parts.repr import counted
 
@@ -49,16 +49,7 @@ def row_weights(
             f" name of a column is for RowBlocks; give data[{weights!r}], and the other columns as"
             " data"
         )
-    if (
-        is_frame(data)
-        and hasattr(weights, "to_numpy")
-        and len(weights) == len(data)
-        and not data.index.equals(getattr(weights, "index", data.index))
-    ):
-        raise ValueError(
-            "weights: the index of the rows was expected, got another one: give weights in the"
-            " order of the rows, as an array if need be"
-        )
+    check_index("weights", weights, data)
     like = first_tensor(tensors)
     num_rows = len(like) if program is None else program.num_rows
     values = _numbers(weights)

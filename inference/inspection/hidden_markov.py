@@ -15,12 +15,12 @@ from inference.structures.hidden_markov.em_steps import emission_of, semi_markov
 from inference.structures.hidden_markov.paths import (
     Filtered,
     MostProbablePath,
-    densities_of,
     filtered_states,
     filtered_visits,
     most_probable_path,
     path_draws,
     smoothed_states,
+    states_given_others,
 )
 from inference.structures.hidden_markov.structure import shares_of_time
 from inference.structures.hidden_markov.visits import Ages
@@ -344,11 +344,7 @@ def pseudo_residuals(
     if kind == "forecast":
         weight = filtered_states(about, params, packed).ahead
     else:
-        logs = (
-            smoothed_states(about, params, packed).double().clamp(min=1e-300).log()
-            - densities_of(about, params, packed).double()
-        )
-        weight = logs.softmax(-1)
+        weight = states_given_others(about, params, packed)
     x = torch.where(packed.isfinite(), packed, torch.nan).detach().double().cpu().numpy()
     generator = np.random.default_rng(seed)
     out = np.full(x.shape, np.nan)

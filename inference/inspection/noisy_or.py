@@ -327,8 +327,9 @@ def filter_merge_refit(
         verdict: what to keep; the paper's filter if None.
 
     Raises:
-        ValueError: if no latent is kept.
+        ValueError: if no latent is kept, or for a fit with labels or known parameters.
     """
+    result.refuse_labels("filter_merge_refit")
     verdict = verdict or filter_latents(result.params)
     if not verdict.kept:
         raise ValueError("filter_merge_refit: the filter keeps no latent; loosen its thresholds")

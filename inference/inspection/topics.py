@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inference.fitting.columns import as_fitted
 from inference.programs.program import Program
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.responses import Poisson
@@ -104,8 +105,8 @@ def predictive_perplexity(
     if not 0 < exposure <= 1:
         raise ValueError(f"predictive_perplexity: exposure must lie in (0, 1], got {exposure!r}")
     layer = _counting_layer(fit)
-    seen = _counts(counts, "counts")
-    target = seen if held_out is None else _counts(held_out, "held_out")
+    seen = _counts(as_fitted(fit, counts), "counts")
+    target = seen if held_out is None else _counts(as_fitted(fit, held_out), "held_out")
     if target.shape != seen.shape:
         raise ValueError(
             f"held_out: shape {tuple(seen.shape)}, that of counts, was expected, got"
@@ -261,7 +262,7 @@ def _perplexity(log_probability: Tensor, num_words: Tensor) -> float:
 
 def _counts(counts: Any, name: str) -> Tensor:
     array = counts.to_numpy() if hasattr(counts, "to_numpy") else counts
-    table = torch.as_tensor(np.asarray(array), dtype=torch.float64)
+    table = torch.tensor(np.array(array), dtype=torch.float64)
     if table.dim() != 2 or not torch.isfinite(table).all() or (table < 0).any():
         raise ValueError(f"{name}: a matrix of counts, 0 or more and none missing, was expected")
     return table

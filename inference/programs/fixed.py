@@ -126,13 +126,27 @@ class Fixed:
             )
         return _FreeBlocks(biject_to(base), value, held.all(-1))
 
+    def held(self, name: str) -> Tensor:
+        """Mask of the known entries of a site that its support leaves free."""
+        value = self.values[name]
+        return ~value.isnan() & _possible(self.supports[name], value)
+
+    def counted(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters whose known entries all count: none is zero or one, which would be no edge."""
+        return {
+            name: value.masked_fill(self.held(name).to(value.device), 0.5)
+            if name in self.values and not is_shares(self.supports[name])
+            else value
+            for name, value in params.items()
+        }
+
     @property
     def num_entries(self) -> int:
         """Number of free parameters that the known entries take away."""
         total = 0
         for name, value in self.values.items():
             possible = _possible(self.supports[name], value)
-            held = (~value.isnan() & possible).double()
+            held = self.held(name).double()
             total += int(held.sum())
             if is_shares(self.supports[name]):  # the last free entry of a group follows
                 sizes = group_totals(self.supports[name], possible.double())

@@ -111,8 +111,10 @@ def polish(
         method: the engine, that of ``result`` if None.
 
     Raises:
-        ValueError: for a model that cannot be restricted to a graph.
+        ValueError: for a model that cannot be restricted to a graph, or a fit with labels or known
+            parameters.
     """
+    result.refuse_labels("polish")
     if not hasattr(result.model, "restricted"):
         raise ValueError(
             "polish: a model with restricted(graphs) was expected, got"

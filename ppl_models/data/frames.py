@@ -136,6 +136,25 @@ def row_of(data: Any, row: int) -> str:
     return f"row {row}" if str(label) == str(row) else f"row {row} (of index {str(label)!r})"
 
 
+def check_index(name: str, given: Any, data: Any) -> None:
+    """Refuse a series or frame beside a frame of as many rows, under another index.
+
+    Raises:
+        ValueError: naming what was given.
+    """
+    if (
+        is_frame(data)
+        and hasattr(data, "index")
+        and hasattr(given, "to_numpy")
+        and len(given) == len(data)
+        and not data.index.equals(getattr(given, "index", data.index))
+    ):
+        raise ValueError(
+            f"{name}: the index of the rows was expected, got another one: give {name} in the"
+            " order of the rows, as an array if need be"
+        )
+
+
 def holds_texts(column: Any) -> bool:
     """Tell whether a column holds texts; objects that are all numbers, or missing, do not."""
     import pandas as pd

@@ -22,17 +22,21 @@ from inference.base.structure import separates
 from inference.bootstrap import bootstrap
 from inference.fitting.fixed import with_fixed
 from inference.fitting.problem import problem_of
+from inference.inspection import filter_merge_refit
 from inference.programs.fixed import Fixed
+from inference.selection.sparsity import polish
 from inference.uncertainty import standard_errors
 from ppl_models import (
     Bernoulli,
     Categorical,
+    DeepDiscreteEncoder,
     GaussianFactorization,
     HiddenMarkov,
     LatentAttributeModel,
     Mixture,
     MultivariateNormal,
     NegativeBinomialFactorization,
+    NoisyOr,
     Normal,
     Poisson,
     PoissonFactorization,
@@ -242,6 +246,46 @@ def test_all_known_is_the_likelihood_there() -> None:
     assert found.log_likelihood == pytest.approx(truth.log_likelihood, abs=1e-9)
     assert found.num_parameters == 0
     assert found.bic == pytest.approx(-2 * found.log_likelihood)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("model", "site", "absent", "others"),
+    [
+        (DeepDiscreteEncoder(4, (2,), penalty=None), "loadings_1", 0.0, 2 + 4),
+        (NoisyOr(4, 2), "failure", 1.0, 2 + 4),
+    ],
+    ids=["loadings of zero", "failures of one"],
+)
+def test_edges_known_to_be_absent_take_away_no_parameter(
+    model: Any, site: str, absent: float, others: int
+) -> None:
+    """Absent edges are not counted, so that there is nothing to take away once they are known."""
+    z = np.random.default_rng(5).random((400, 2)) < 0.5
+    items = (np.random.default_rng(6).random((400, 4)) < 0.1 + 0.8 * z[:, [0, 0, 1, 1]]).astype(int)
+    graph = np.array([[1, 1, 0, 0], [0, 0, 1, 1]])
+    known = np.where(graph > 0, NAN, absent)
+    found = fit(model, items, EM(), fixed={site: known.T if site == "loadings_1" else known})
+    assert found.num_parameters == others + 4
+    assert found.bic == pytest.approx(
+        -2 * found.log_likelihood + (others + 4) * math.log(len(items))
+    )
+    known[0, 0] = 0.5
+    more = fit(model, items, EM(), fixed={site: known.T if site == "loadings_1" else known})
+    assert more.num_parameters == others + 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_refits_of_other_sizes_refuse_what_they_would_not_hold() -> None:
+    answers = np.random.default_rng(3).integers(0, 2, (100, 4))
+    noisy = fit(NoisyOr(4, 2), answers, EM(), fixed={"leak": [0.05] * 4})
+    with pytest.raises(ValueError, match="filter_merge_refit: .* a fit with fixed parameters"):
+        filter_merge_refit(noisy, answers)
+    layered = fit(
+        DeepDiscreteEncoder(4, (1,), penalty=None), answers, EM(), fixed={"proportions": [0.5]}
+    )
+    with pytest.raises(ValueError, match="polish: .* a fit with fixed parameters"):
+        polish(layered, answers)
 
 
 def test_known_classes_keep_their_names() -> None:

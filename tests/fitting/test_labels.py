@@ -364,6 +364,31 @@ def test_accuracy_is_that_of_rows_that_were_held_back() -> None:
         bootstrap(found, num_replicates=2)
 
 
+def test_labels_under_another_index_are_refused() -> None:
+    x, z = answers()
+    frame = pd.DataFrame(x, index=np.random.default_rng(2).permutation(len(x)))
+    labels = pd.Series(some(z, 0.2), frame.index)
+    found = fit(Mixture(2), frame, labels=labels)
+    held = pd.Series(np.where(labels < 0, z, -1), frame.index)
+    assert found.accuracy(frame, held) == found.accuracy(frame, held.to_numpy())
+    for ask in (
+        lambda: fit(Mixture(2), frame, labels=labels.sort_index()),
+        lambda: found.predict(frame, labels=labels.sort_index()),
+        lambda: found.accuracy(frame, held.sort_index()),
+    ):
+        with pytest.raises(ValueError, match="labels: the index of the rows was expected"):
+            ask()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_unknown_is_no_category_of_labels() -> None:
+    x, z = answers()
+    labels = pd.Series(some(z, 0.2)).astype("category")  # of -1, 0 and 1
+    plain = fit(Mixture(3), x, labels=labels.astype(int))
+    found = fit(Mixture(3), x, labels=labels)
+    assert found.log_likelihood == pytest.approx(plain.log_likelihood)
+
+
 # ---------------------------------------------------------------- bad input
 
 WRONG: list[tuple[Any, str]] = [

@@ -32,6 +32,7 @@ from ppl_models import (
     Bernoulli,
     Blocks,
     Categorical,
+    FreeDurations,
     HiddenMarkov,
     Mixture,
     MultivariateNormal,
@@ -207,6 +208,29 @@ def test_pseudo_residuals_are_standard_normal_where_the_model_is_right(
         first, second = found[:, :-1, 0].flatten(), found[:, 1:, 0].flatten()
         both = ~(first.isnan() | second.isnan())
         assert abs(float(torch.corrcoef(torch.stack([first[both], second[both]]))[0, 1])) < 0.1
+
+
+@pytest.mark.parametrize("durations", [None, PoissonDurations(), FreeDurations(4)])
+def test_ordinary_residuals_of_states_far_apart_are_those_of_the_step_left_out(
+    durations: Any,
+) -> None:
+    """The density of a step in the other state is below what a smoothed chance can hold."""
+    truth = np.repeat([0, 1, 0, 1], [3, 4, 2, 3])
+    items = np.stack([100.0 * truth, 100.0 * (1 - truth)]) + 0.1 * np.arange(24).reshape(2, 12) % 1
+    items[0, 5], items[1, 10:] = 100.3, np.nan
+    data = {"items": items[..., None], "length": [12, 10]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(HiddenMarkov(2, Normal(), durations=durations), data, EM(max_iterations=5))
+    mean, variance = (result.params[name][:, 0].numpy() for name in ("predictors", "dispersion"))
+    found = pseudo_residuals(result, data, "ordinary")
+    for b, length in enumerate(data["length"]):
+        for t in range(length):
+            others = {**data, "items": data["items"].copy()}
+            others["items"][b, t] = np.nan
+            weight = smooth_states(result, others)[b, t].numpy()
+            chance = weight @ stats.norm.cdf(items[b, t], mean, np.sqrt(variance))
+            assert float(found[b, t, 0]) == pytest.approx(stats.norm.ppf(chance), abs=1e-6)
 
 
 def test_everything_else_is_asked_of_a_fit_as_of_any_other() -> None:

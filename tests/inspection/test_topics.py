@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.fitted_examples import encoder_fit
@@ -94,6 +95,15 @@ def test_predictive_perplexity_of_three_documents(exposure):
     ):
         with pytest.raises(ValueError, match=match):
             predictive_perplexity(result, COUNTS, **wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_words_are_found_by_the_names_of_their_columns():
+    frame, last_first = pd.DataFrame(COUNTS.astype(float), columns=WORDS), list(WORDS[::-1])
+    result = fit(DeepDiscreteEncoder(3, (1,), Poisson()), frame, EM(max_iterations=3))
+    expected = predictive_perplexity(result, COUNTS)
+    assert predictive_perplexity(result, frame[last_first], frame) == pytest.approx(expected)
+    assert predictive_perplexity(result, frame, frame[last_first]) == pytest.approx(expected)
 
 
 def test_other_models_are_refused():

@@ -134,30 +134,55 @@ def filtered_states(about: HiddenMarkovDescription, params: Params, packed: Tens
     """
     if not is_plain(about):
         return filtered_visits(about, params, packed, packed.shape[1])[0]
-    about, params = plain_chain(about, params)
-    initial, transitions = (
-        value.double().cpu().numpy() for value in (initial_of(about, params), params["transitions"])
-    )
-    densities = densities_of(about, params, packed).double().cpu().numpy()
-    inside = inside_of(packed).cpu().numpy()
-    with np.errstate(divide="ignore"):
-        log_initial, log_moves = np.log(initial), np.log(transitions)
-    ahead, state, value = np.zeros_like(densities), np.zeros_like(densities), np.zeros(inside.shape)
-    alpha = np.broadcast_to(log_initial, densities[:, 0].shape)
-    for t in range(densities.shape[1]):
-        if t > 0:
-            alpha = np.logaddexp.reduce(alpha[:, :, None] + log_moves, axis=1)
-        before = np.logaddexp.reduce(alpha, axis=1, keepdims=True)
-        ahead[:, t] = np.exp(alpha - before)
-        alpha = alpha - before + densities[:, t]
-        total = np.logaddexp.reduce(alpha, axis=1, keepdims=True)
-        state[:, t], value[:, t] = np.exp(alpha - total), total[:, 0]
-    kept = np.where(inside, 1.0, 0.0)
+    log_ahead, densities, _ = _filtered_logs(about, params, packed)
+    ahead, logs = np.exp(log_ahead), log_ahead + densities
+    value = np.logaddexp.reduce(logs, axis=-1)
+    state = np.exp(logs - value[..., None])
+    kept = np.where(inside_of(packed).cpu().numpy(), 1.0, 0.0)
     return Filtered(
         torch.from_numpy(state * kept[..., None]),
         torch.from_numpy(ahead * kept[..., None]),
         torch.from_numpy(value * kept),
     )
+
+
+def _filtered_logs(
+    about: HiddenMarkovDescription, params: Params, packed: Tensor
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logs of P(state | steps before), of densities (B, T, K) and of moves, of a plain chain."""
+    about, params = plain_chain(about, params)
+    with np.errstate(divide="ignore"):
+        log_initial, moves = (
+            np.log(value.double().cpu().numpy())
+            for value in (initial_of(about, params), params["transitions"])
+        )
+    densities = densities_of(about, params, packed).double().cpu().numpy()
+    ahead = np.empty_like(densities)
+    alpha = np.broadcast_to(log_initial, densities[:, 0].shape)
+    for t in range(densities.shape[1]):
+        if t > 0:
+            alpha = np.logaddexp.reduce(alpha[:, :, None] + moves, axis=1)
+        ahead[:, t] = alpha - np.logaddexp.reduce(alpha, axis=1, keepdims=True)
+        alpha = ahead[:, t] + densities[:, t]
+    return ahead, densities, moves
+
+
+def states_given_others(about: HiddenMarkovDescription, params: Params, packed: Tensor) -> Tensor:
+    """P(state | all other steps of the sequence), (B, T, K), by logs.
+
+    The smoothed chance over the density of the step is the same, and lost where that is tiny.
+    """
+    if not is_plain(about):
+        densities = densities_of(about, params, packed).double().cpu().numpy()
+        ages = Ages.of(semi_markov(about, _one(params), packed.shape[1]))
+        return torch.from_numpy(ages.given_others(densities))
+    ahead, densities, moves = _filtered_logs(about, params, packed)
+    behind = np.zeros_like(ahead)
+    for t in range(ahead.shape[1] - 1, 0, -1):  # nothing is seen behind the end, where it stays 0
+        own = densities[:, t] + behind[:, t]
+        behind[:, t - 1] = np.logaddexp.reduce(moves + own[:, None], axis=2)
+    logs = ahead + behind
+    return torch.from_numpy(np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)))
 
 
 def filtered_visits(

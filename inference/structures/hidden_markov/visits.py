@@ -397,6 +397,24 @@ class Ages:
             ages = np.where(inside[:, t, None, None], here, ages)
         return state, before, value, ages
 
+    def given_others(self, densities: np.ndarray) -> np.ndarray:
+        """P(state | all other steps), (B, T, K), of log-densities that are 0 behind an end."""
+        found = np.empty_like(densities)
+        for out, own in zip(found, densities, strict=True):
+            before = [self.begin(1)[0]]
+            for here in own[:-1]:
+                logs = before[-1] + here[:, None]
+                before.append(self.ahead(logs - logs.max()))
+            behind = np.zeros_like(self.leave)
+            for t in range(len(own) - 1, -1, -1):
+                logs = _log_sum(before[t] + behind)
+                out[t] = np.exp(logs - _log_sum(logs))
+                through = own[t][:, None] + behind
+                left = self.leave + _log_sum(self.moves + through[:, 0])[:, None]
+                on = np.pad(through[:, 1:], ((0, 0), (0, 1)), constant_values=NEVER)
+                behind = np.logaddexp(self.stay + on, left)
+        return found
+
 
 def best_visits(
     chain: SemiMarkov, densities: np.ndarray, lengths: Sequence[int]
