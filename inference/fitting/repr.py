@@ -84,13 +84,25 @@ def _size(fit: FitRecord) -> tuple[str, str]:
 def rows_in_words(fit: FitRecord) -> str:
     """Number of rows, or of sequences and time points, in words."""
     if not has_sequences(fit):
-        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
+        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}{read_in_words(fit)}"
+    told = read_in_words(fit)
     points = counted(int(fit.num_observations or fit.num_rows), "time point")
     return (
-        f"1 sequence of {points}"
+        f"1 sequence of {points}{told}"
         if fit.num_rows == 1
-        else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
+        else f"{counted(fit.num_rows, 'sequence')}, {points} in all{told}"
     )
+
+
+def read_in_words(fit: FitRecord) -> str:
+    """Columns of other names that say which row, sequence or step it is, in brackets, or ""."""
+    found = (fit.read_as or {}).items()
+    told = [
+        f"named by {name!r}" if place == "row" else f"{place} by {name!r}"
+        for place, name in found
+        if place != name
+    ]
+    return f" ({listed(told)})" if told else ""
 
 
 def has_sequences(fit: FitRecord) -> bool:
@@ -102,7 +114,8 @@ def _data(fit: FitRecord) -> str:
     if has_sequences(fit) or not fit.item_names:
         return rows_in_words(fit)
     return (
-        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}"
+        f"{rows_in_words(fit).removeprefix(counted(fit.num_rows, 'row'))}"
     )
 
 
