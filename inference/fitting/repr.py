@@ -84,13 +84,12 @@ def _size(fit: FitRecord) -> tuple[str, str]:
 def rows_in_words(fit: FitRecord) -> str:
     """Number of rows, or of sequences and time points, in words."""
     if not has_sequences(fit):
-        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}{read_in_words(fit)}"
-    told = read_in_words(fit)
+        return f"{counted(fit.num_rows, 'row')}{_weights(fit)}"
     points = counted(int(fit.num_observations or fit.num_rows), "time point")
     return (
-        f"1 sequence of {points}{told}"
+        f"1 sequence of {points}"
         if fit.num_rows == 1
-        else f"{counted(fit.num_rows, 'sequence')}, {points} in all{told}"
+        else f"{counted(fit.num_rows, 'sequence')}, {points} in all"
     )
 
 
@@ -112,10 +111,10 @@ def has_sequences(fit: FitRecord) -> bool:
 
 def _data(fit: FitRecord) -> str:
     if has_sequences(fit) or not fit.item_names:
-        return rows_in_words(fit)
+        return f"{rows_in_words(fit)}{read_in_words(fit)}"
     return (
-        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}"
-        f"{rows_in_words(fit).removeprefix(counted(fit.num_rows, 'row'))}"
+        f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+        f"{read_in_words(fit)}"
     )
 
 

@@ -246,7 +246,7 @@ def refuse_ids(name: str, column: Any, as_item: str = "") -> None:
         what = "a different whole number in each row"
         remedy += f", name the rows by it (--id {name}, or data.set_index({name!r})),"
     elif num_different > 2 and ID.fullmatch(name):
-        what = f"{num_different:,} different whole numbers under the name of an id"
+        what = f"{num_different:,} different whole numbers in {len(values):,} rows, named as an id"
     else:
         return
     as_item = as_item or (

@@ -352,6 +352,8 @@ def refuse_few_rows(table: Any, num_groups: int, remedy: str, owner: str = "data
         Whether the columns are so many.
     """
     rows, columns = np.shape(table) if np.ndim(table) == 2 else (1, 0)
+    if not rows:
+        raise ValueError(f"{owner}: at least one row was expected, got none")
     is_wide: bool = MOST_COLUMNS * rows < columns
     if is_wide and rows <= FEW_ROWS_EACH * num_groups:
         raise ValueError(

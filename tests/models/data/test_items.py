@@ -369,8 +369,16 @@ def test_a_first_column_that_names_the_rows_is_no_item(name, entries) -> None:
     ("name", "entries", "words"),
     [
         ("Unnamed: 0", [1, *range(1, 40)], "'Unnamed: 0' holds entries under no name, as of rows"),
-        ("id", [1, *range(1, 40)], "'id' holds 39 different whole numbers under the name of an id"),
-        ("id", [7, *range(1, 40)], "'id' holds 39 different whole numbers under the name of an id"),
+        (
+            "id",
+            [1, *range(1, 40)],
+            "'id' holds 39 different whole numbers in 40 rows",
+        ),
+        (
+            "id",
+            [7, *range(1, 40)],
+            "'id' holds 39 different whole numbers in 40 rows",
+        ),
         ("person_id", [*range(5, 44), 1], "'person_id' holds a different whole number in each row"),
     ],
 )
@@ -385,6 +393,11 @@ def test_numbers_that_may_name_rows_are_neither_items_nor_dropped(
     with pytest.raises(ValueError, match=words):
         model.for_data(frame)
     assert Mixture(2, Normal(), 3).check_data(frame)[1] == (name, "x", "y")
+
+
+def test_a_table_without_rows_does_not_lie_on_its_side() -> None:
+    with pytest.raises(ValueError, match="data: at least one row was expected, got none"):
+        Mixture(2).for_data(measured()[:0])
 
 
 def test_names_and_numbers_that_are_data_stay() -> None:
