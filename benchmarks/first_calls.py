@@ -346,7 +346,7 @@ def hmm(folder: Path, rng: np.random.Generator) -> tuple[str, Callable[[], Judge
     def judge() -> Judged:
         return close(agreement(rows_of(folder)["states"], states), 0.99)
 
-    return "fit hmm tracks.csv --states 2 --sequence animal --time step --out out", judge
+    return "fit hmm tracks.csv --states 2 --out out", judge
 
 
 def most_probable(chances: np.ndarray, keep: float) -> np.ndarray:
@@ -416,7 +416,7 @@ def own_program(folder: Path, rng: np.random.Generator) -> tuple[Any, Callable[[
 
 
 def python_tables(folder: Path, rng: np.random.Generator) -> tuple[Any, Callable[[], Judged]]:
-    """Three plain calls on frames, and what comes back under the frame's index."""
+    """Three plain calls on frames with columns of names, as they come."""
     table, place, truth = households(rng)
     steps, states = walks(rng)
     counts, signatures = mutations(rng, 40)
@@ -424,9 +424,9 @@ def python_tables(folder: Path, rng: np.random.Generator) -> tuple[Any, Callable
 
     def call() -> None:
         found.append(fit(Mixture(2), table).predict(table))
-        frame = steps.rename(columns={"animal": "sequence", "step": "time"})
-        found.append(fit(HiddenMarkov(2), frame).posterior_frame(frame)["states"])
-        frame = pd.DataFrame(counts, [f"S{i}" for i in range(40)], TYPES)
+        found.append(fit(HiddenMarkov(2), steps).posterior_frame(steps)["states"])
+        frame = pd.DataFrame(counts, columns=TYPES)
+        frame.insert(0, "Sample", [f"S{i}" for i in range(40)])
         found.append(fit(PoissonFactorization(num_components=3), frame).params["signatures"])
 
     def judge() -> Judged:

@@ -39,12 +39,11 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from inference.base.hashing import digest_of
 from inference.base.outcome import EstimateWarning
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import normal_scales
@@ -54,10 +53,11 @@ from inference.identifiability.scores import (
     coordinates_of,
     derivatives,
     programs_of,
+    remembered,
     row_scores,
     rows_like,
     rows_of_fit,
-    scores_along,
+    scores_of_drawn,
     simulated_data,
 )
 from inference.programs.coordinates import Coordinates, NormalScales
@@ -87,7 +87,6 @@ __dir__ = _promised(__name__)
 SILENT = 1e-9  # share of the squared scores of single entries, below which a direction has none
 ENOUGH_ROWS, LEAST_ROWS = 10, 3  # an entry, of squared scores
 KINDS = ("hessian", "scores", "sandwich")
-T = TypeVar("T")
 
 
 @shows_briefly
@@ -301,7 +300,7 @@ def _refuse_undetermined(
             generator = torch.Generator().manual_seed(0)
             columns = [column[torch.randperm(len(rows), generator=generator)] for column in rows.mT]
             rows = torch.cat([rows, torch.stack(columns, -1)])
-        drawn = scores_along(fit, rows, coordinates)
+        drawn = scores_of_drawn(fit, rows, coordinates)
     except (ValueError, RuntimeError):  # a program that cannot draw rows, or too many entries
         return
     lengths = drawn.norm(dim=0)
@@ -465,7 +464,7 @@ def _summed(
     """Return rows, squared scores and minus the Hessian, as far as they are asked for."""
     kinds = ("scores", "hessian") if asked == "sandwich" else (asked,)
     parts = {
-        kind: _remembered(
+        kind: remembered(
             fit,
             data,
             coordinates,
@@ -479,26 +478,6 @@ def _summed(
         parts["scores"][1] if "scores" in parts else None,
         parts["hessian"][2] if "hessian" in parts else None,
     )
-
-
-def _remembered(
-    fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]
-) -> T:
-    """Return a cached result for these rows: pages ask for the same matrix many times.
-
-    The fit remembers the last of each kind, under the contents of its estimate and of the rows;
-    nothing of rows in blocks, which are not read for that.
-    """
-    if isinstance(data, RowBlocks):
-        return ask()
-    try:
-        about = digest_of((coordinates.names, fit.params, fit.row_weights, data), "the data")
-    except ValueError:  # contents that cannot be read
-        return ask()
-    if fit.remembered.get(kind, ("",))[0] != about:
-        fit.remembered[kind] = about, ask()
-    found: T = fit.remembered[kind][1]
-    return found
 
 
 def _summed_anew(
@@ -531,7 +510,7 @@ def _curvature_of_prior(fit: FitRecord, data: Any, coordinates: Coordinates) -> 
             lambda free: program.log_prior(coordinates.params(free)), coordinates.vector()
         )
 
-    return _remembered(fit, data, coordinates, "prior", ask)
+    return remembered(fit, data, coordinates, "prior", ask)
 
 
 @torch.enable_grad()

@@ -152,8 +152,8 @@ class DeepDiscreteEncoder(OpenItems):
             own. Latents are then compared between fits under every order, not under those alone
             that keep the graph.
         covariates: names of the columns that the deepest latents depend on, such as ("age",
-            "income"); where some hold categories, :meth:`Covariates.from_frame(data[["age",
-            "sex"]]) <ppl_models.Covariates.from_frame>`. They are complete, and none of them is an
+            "income"), or a frame of them; texts are categories, compared with the first in
+            the alphabet (:class:`~ppl_models.Covariates`). They are complete, and none is an
             item.
 
     Data: (N, J), NaN where missing; with covariates a data frame that has them among its columns,

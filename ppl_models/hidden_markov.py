@@ -10,8 +10,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, column_names, is_frame
 from ppl_models.data.items import ByColumn, OpenItems
-from ppl_models.data.sequences import as_item_sequences, inside_of, item_rows
+from ppl_models.data.sequences import PLACES, as_item_sequences, inside_of, item_rows, places_in
 from ppl_models.data.tables import check_reach
 from ppl_models.descriptions.components import (
     MixtureComponents,
@@ -80,8 +81,9 @@ class HiddenMarkov(OpenItems):
     Data: a list of tables (T, J) of unequal length, one table, an array (B, T, J), a dict
     ``{"items": (B, T, J), "length": (B,)}``, or a data frame with a row a step and columns
     ``sequence`` and ``time`` beside the items (whole numbers of time that are left out are steps
-    without entries). Missing entries (NaN) leave the likelihood; a row without entries passes the
-    chain on. BIC counts the steps that have entries.
+    without entries), or columns that :func:`~ppl_models.data.sequences.places_in` takes for these,
+    such as ``animal`` and ``day``. Missing entries (NaN) leave the likelihood; a row without
+    entries passes the chain on. BIC counts the steps that have entries.
 
     Args:
         num_states: K.
@@ -292,6 +294,16 @@ class HiddenMarkov(OpenItems):
 
     def _items_among(self, data: Any) -> Any:
         return item_rows(data)
+
+    def read_as(self, data: Any) -> dict[str, str]:
+        """Columns of a frame that are no items, by what they are taken for: sequence and time."""
+        frame = as_frame(data)
+        if not is_frame(frame):
+            return {}
+        known = [name for name in column_names(frame) if name in PLACES]
+        if not self.waits_for_data and len(frame.columns) - len(known) == self._width:
+            return {name: name for name in known}
+        return places_in(frame)
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, J); also the item names."""

@@ -14,7 +14,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame
+from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame, row_names
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import ColumnsWarning, as_items, check_reach, quoted
 from ppl_models.deep_discrete_encoder import (
@@ -209,8 +209,8 @@ class LatentAttributeModel(OpenItems):
             where none was given: its attributes have no names of their own then, and are compared
             between fits under every order. Additive items only.
         covariates: names of the columns that the attributes depend on, such as ("age", "income");
-            where some hold categories, :meth:`Covariates.from_frame(data[["age", "sex"]])
-            <ppl_models.Covariates.from_frame>`. They are complete, and none of them is an item.
+            or a frame of them; texts are categories, compared with the first in the alphabet
+            (:class:`~ppl_models.Covariates`). They are complete, and none of them is an item.
             With ``q_matrix`` and ``root=Independent()``.
 
     Data: (N, J), NaN where missing; with covariates a data frame that has them among its columns,
@@ -718,7 +718,8 @@ class LatentAttributeModel(OpenItems):
                 f"data: a column was expected for each row of the Q-matrix{beside}, but none is"
                 f" named {quoted(absent)}; the columns are {quoted(names)}"
             )
-        unknown = [name for name in names if name not in wanted]
+        known = (*wanted, row_names(data))
+        unknown = [name for name in names if name not in known]
         if unknown:
             warnings.warn(
                 f"the Q-matrix does not know the columns {quoted(unknown)}, which are left out",

@@ -102,8 +102,8 @@ class Mixture(OpenItems):
             proper optimum, and a fit says so; groups that lie more than thirty times their width
             apart need a smaller share. 0 leaves only the interval.
         covariates: names of the columns that the components depend on, such as ("age", "income");
-            where some hold categories, :meth:`Covariates.from_frame(data[["age", "sex"]])
-            <ppl_models.Covariates.from_frame>`. With one component they change nothing.
+            or a frame of them; texts are categories, compared with the first in the alphabet
+            (:class:`~ppl_models.Covariates`). With one component they change nothing.
         units: centre and width of every item, J pairs, in which the priors above are said; a fit
             takes them from its data, and its model holds them. Without a fit they are 0 and 1.
 

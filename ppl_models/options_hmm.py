@@ -11,8 +11,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.data.frames import as_frame, is_frame
 from ppl_models.data.items import OpenModel
-from ppl_models.data.sequences import as_trajectories, coded_steps, named_steps
+from ppl_models.data.sequences import as_trajectories, coded_steps, named_steps, places_of_steps
 from ppl_models.descriptions.options import ChainDescription, tables_of
 from ppl_models.parts.durations import Durations, GeometricDurations
 from ppl_models.parts.validation import check_flag, check_kind, check_size, is_number, plain_fields
@@ -196,6 +197,11 @@ class OptionsHMM(OpenModel):
             num_states=states if self.num_states is None else self.num_states,
             num_actions=max(1, actions) if self.num_actions is None else self.num_actions,
         )
+
+    def read_as(self, data: Any) -> dict[str, str]:
+        """Columns of a frame that say which sequence and step a row is, by these names."""
+        frame = as_frame(data)
+        return places_of_steps(frame) if is_frame(frame) else {}
 
     @property
     def _names(self) -> dict[str, tuple[str, ...]]:

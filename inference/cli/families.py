@@ -55,6 +55,7 @@ from inference.cli.streaming import (
 )
 from ppl_models.data.frames import holds_texts
 from ppl_models.data.items import counting_columns, refuse_few_rows, refuse_texts
+from ppl_models.data.sequences import places_in
 from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
 # of rows whose items hang on layers of latents
 ROOTS = "saturated, independent, higher-order, hierarchy:A>B,B>C, dag:A>C,B>C"
 MOST_NAMED, MOST_GROUPS = 4, 50
-# how far counted steps may reach, in numbers of rows, and how many rows can tell
-MOST_LEFT_OUT, FEW_STEPS = 1.5, 5
 COUNTS = "counts the rows; it says nothing of groups, and --columns leaves it out"
 
 # ---------------------------------------------------------------- rows
@@ -595,20 +594,20 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
     Raises:
         ValueError: for columns that the table lacks, or names twice.
     """
-    sequence, time, columns = call.sequence, call.time, call.columns
+    columns = call.columns
     places = {
-        column: name
-        for column, name in ((sequence, "sequence"), (time, "time"))
+        column: place
+        for column, place in ((call.sequence, "sequence"), (call.time, "time"))
         if column is not None
     }
-    if len(places) < (sequence is not None) + (time is not None):
+    if len(places) < (call.sequence is not None) + (call.time is not None):
         raise ValueError(
-            f"--sequence and --time: two columns were expected, got {sequence!r} for both"
+            f"--sequence and --time: two columns were expected, got {call.sequence!r} for both"
         )
     chosen = (
         None if columns is None else [*places, *(name for name in columns if name not in places)]
     )
-    texts = categories_said(call) + ([] if sequence is None else [sequence])
+    texts = categories_said(call) + ([] if call.sequence is None else [call.sequence])
     frame = read_mixed(call, chosen, texts)
     for column in places:
         if column not in frame.columns:
@@ -622,38 +621,23 @@ def read_sequences(call: Call) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, st
             f"column {clash[0]!r} would be taken for the place of a row; name it with --{clash[0]},"
             " or leave it out with --columns"
         )
+    if columns is None:
+        found = places_in(frame.rename(columns=places))
+        told = [
+            f"{place} by {name!r}"
+            for place, name in found.items()
+            if place not in places.values() and place != name
+        ]
+        if told:
+            typer.echo(
+                f"Where rows belong is read off the table: {listed(told)} (--sequence and --time"
+                " say otherwise)."
+            )
+        places |= {n: place for place, n in found.items() if place not in places.values()}
     items = frame.drop(columns=list(places))
     if not items.shape[1]:
         raise ValueError("at least one column beside --sequence and --time was expected")
-    for name in items if time is None and columns is None else ():
-        if counts_steps(items[name], None if sequence is None else frame[sequence]):
-            raise ValueError(
-                f"column {name!r} counts the"
-                f" rows{'' if sequence is None else f' of each {sequence}'}, and would be an item:"
-                f" say --time {name}, or leave it out with --columns"
-            )
     return whole_times(frame.rename(columns=places)), items, places
-
-
-def counts_steps(column: pd.Series, sequence: pd.Series | None) -> bool:
-    """Test if a column counts steps.
-
-    That is so where the entries of every sequence are different whole numbers of which few are left
-    out.
-    """
-    import pandas as pd
-
-    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    if not is_number or column.empty or column.hasnans or bool((column % 1 != 0).any()):
-        return False
-    groups = column.groupby(
-        pd.Series(0, column.index) if sequence is None else sequence, sort=False
-    )
-    size, span = groups.size(), groups.max() - groups.min() + 1
-    return (
-        bool((groups.nunique() == size).all() and (span <= MOST_LEFT_OUT * size).all())
-        and int(size.max()) >= FEW_STEPS
-    )
 
 
 @command(fit_app, "options-hmm")

@@ -25,6 +25,7 @@ from inference.programs.data import checked
 from inference.programs.posterior_predictive import observed_names, observed_values, replicate
 from inference.programs.program import Params, Program
 from ppl_models.data.frames import SparseFrame, as_frame, column_names, is_frame
+from ppl_models.data.sequences import in_places
 from ppl_models.data.tables import (
     Columns,
     ColumnsWarning,
@@ -100,6 +101,9 @@ def _under_columns(fit: FitRecord, data: Any) -> Any:
     is_sparse = isinstance(data, SparseFrame)
     if not (is_sparse or is_frame(data)) or not wanted:
         return data
+    read_as = fit.read_as or {}
+    if read_as and not is_sparse and fit.structure.row_columns:
+        data = in_places(data, {k: v for k, v in read_as.items() if k not in column_names(data)})
     names = data.names if is_sparse else column_names(data)
     beside = fit.structure.row_columns
     missing = [name for name in wanted if name not in names]
@@ -114,7 +118,7 @@ def _under_columns(fit: FitRecord, data: Any) -> Any:
     if is_sparse:
         return data.chosen(chosen)
     columns = data[[data.columns[names.index(name)] for name in chosen]]
-    unknown = [name for name in names if name not in chosen]
+    unknown = [name for name in names if name not in (*chosen, read_as.get("row"))]
     if unknown and _by_place(fit, columns):
         warnings.warn(
             f"the fit does not know the columns {quoted(unknown)}, which are left out",

@@ -69,6 +69,7 @@ from inference.fitting.labels import (
     with_labels,
 )
 from inference.fitting.problem import (
+    as_read,
     check_blocks,
     check_engine,
     in_blocks,
@@ -271,6 +272,7 @@ def fit(
         )
     with _own_settings() as caught:
         model = model_of_data(model, data, weights, seed)
+        data, read_as = as_read(model, data)
         data, weights = complete_covariates(model, data, weights, covariates_missing)
         taken, start_given = (
             in_blocks(model, data, method),
@@ -313,6 +315,8 @@ def fit(
             result = fit_problem(
                 problem, method, init, num_restarts, progress, path, on_iteration=on_iteration
             )
+        if read_as:
+            result = dataclasses.replace(result, read_as=read_as)
         if labels is not None and known.tables:
             num_free = result.num_parameters + isinstance(label_error, str)
             result = dataclasses.replace(

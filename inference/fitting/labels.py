@@ -34,7 +34,7 @@ from inference.engines.em import EM
 from inference.engines.laplace import Laplace
 from inference.engines.nuts import NUTS
 from inference.engines.svi import SVI
-from inference.fitting.columns import checked_as_fitted
+from inference.fitting.columns import as_fitted, checked_as_fitted
 from inference.fitting.predict import one_latent, predicted
 from inference.fitting.record import FitRecord
 from inference.programs.arguments import program_name
@@ -621,6 +621,7 @@ def posterior_given_labels(
     Raises:
         ValueError: for labels that do not fit the rows.
     """
+    data = as_fitted(fit, data)
     problem = _problem_of_fit(fit, data)
     error = (fit.label_error or 0.0) if label_error is None else check_error(label_error)
     known = known_of(problem, labels, error, fit.label_names, data)

@@ -32,6 +32,7 @@ from inference.programs.validate import check_program
 from inference.structures.registry import structure_of
 from ppl_models.data.frames import as_frame, is_frame
 from ppl_models.data.items import OpenItems, OpenModel
+from ppl_models.data.sequences import in_places
 from ppl_models.data.sparse import SparseTable, is_sparse
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.validation import is_integer
@@ -118,8 +119,11 @@ def model_of_data(model: Any, data: Any, weights: Any = None, seed: int = 0) -> 
         ValueError: as :meth:`ppl_models.Mixture.for_data`; for an open model of rows that several
             processes share, of which each knows its own.
     """
-    if not isinstance(model, OpenModel) or not model.waits_for_data:
+    if not isinstance(model, OpenModel):
         return model
+    if not model.waits_for_data:
+        in_memory = not (isinstance(data, RowBlocks) or is_lazy(data))
+        return model.for_data(data) if in_memory else model
     blocks = RowBlocks.of(data) if is_lazy(data) else data
     if not isinstance(blocks, RowBlocks):
         return model.for_data(data)
@@ -140,6 +144,15 @@ def model_of_data(model: Any, data: Any, weights: Any = None, seed: int = 0) -> 
     return model.for_data(
         frame.drop(columns=weights, errors="ignore") if isinstance(weights, str) else frame
     )
+
+
+def as_read(model: Any, data: Any) -> tuple[Any, dict[str, str]]:
+    """Data without the column that names rows, or under names of places; what was read as what."""
+    in_memory = not (isinstance(data, RowBlocks) or is_lazy(data))
+    read_as = model.read_as(data) if isinstance(model, OpenModel) and in_memory else {}
+    if "row" in read_as:
+        return as_frame(data).drop(columns=read_as["row"]), read_as
+    return in_places(as_frame(data), read_as) if read_as else data, read_as
 
 
 def _check_call(model: Any, seed: Any) -> None:

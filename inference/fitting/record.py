@@ -243,6 +243,8 @@ class FitRecord:
         tied: by site, in its shape, the place in the flat site of the first entry that each was
             held equal to; None where none were.
         stopped: whether ``on_iteration`` of :func:`inference.fit` stopped it.
+        read_as: columns of a frame that are no items, by what they were taken for (``row``, its
+            name; ``sequence`` and ``time``).
     """
 
     model: Callable[..., Any]
@@ -280,6 +282,7 @@ class FitRecord:
     fixed: dict[str, Tensor] | None = None
     tied: dict[str, Tensor] | None = None
     stopped: bool = False
+    read_as: dict[str, str] | None = None
 
     @property
     def structure(self) -> Structure:

@@ -93,6 +93,17 @@ def rows_in_words(fit: FitRecord) -> str:
     )
 
 
+def read_in_words(fit: FitRecord) -> str:
+    """Columns of other names that say which row, sequence or step it is, in brackets, or ""."""
+    found = (fit.read_as or {}).items()
+    told = [
+        f"named by {name!r}" if place == "row" else f"{place} by {name!r}"
+        for place, name in found
+        if place != name
+    ]
+    return f" ({listed(told)})" if told else ""
+
+
 def has_sequences(fit: FitRecord) -> bool:
     """Tell whether the rows are sequences of steps."""
     return bool(fit.structure.row_columns)
@@ -100,9 +111,10 @@ def has_sequences(fit: FitRecord) -> bool:
 
 def _data(fit: FitRecord) -> str:
     if has_sequences(fit) or not fit.item_names:
-        return rows_in_words(fit)
+        return f"{rows_in_words(fit)}{read_in_words(fit)}"
     return (
         f"{counted(fit.num_rows, 'row')} of {counted(len(fit.item_names), 'column')}{_weights(fit)}"
+        f"{read_in_words(fit)}"
     )
 
 

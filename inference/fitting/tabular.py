@@ -11,7 +11,7 @@ from inference.base.diagnostics import as_array
 from inference.fitting.columns import Names, as_fitted, dims_of, labels_of, variables_of
 from inference.fitting.posterior import everything_of_rows
 from inference.fitting.predict import whole_numbers, without_latents
-from ppl_models.data.frames import SparseFrame, is_frame
+from ppl_models.data.frames import SparseFrame, as_frame, is_frame
 from ppl_models.data.sequences import places_of
 
 if TYPE_CHECKING:
@@ -115,12 +115,14 @@ def posterior_frame(fit: FitRecord, data: Any, names: Names | None = None) -> pd
     """
     import pandas as pd
 
-    data = as_fitted(fit, data)
+    given, data = as_frame(data), as_fitted(fit, data)
     chances, values, steps = _columns(fit, data, names)
     columns: dict[str, np.ndarray] = {}
+    if is_frame(given) and (row := (fit.read_as or {}).get("row")) in given:
+        columns[str(row)] = given[row].to_numpy()
     for site, probabilities in chances.items():
         columns |= probabilities | values[site]
-    if not columns:
+    if not chances:
         raise ValueError(f"posterior_frame: {without_latents(fit, 'latents')}")
     return _indexed(pd.DataFrame(columns), data, steps)
 

@@ -13,7 +13,14 @@ from inference.base.structure import Structure
 from inference.fitting.columns import as_fitted
 from inference.fitting.record import FitRecord
 from inference.identifiability.fisher import InformationReport, information_from_scores
-from inference.identifiability.scores import MOST_PARAMETERS, MOST_WORK, row_scores, rows_like
+from inference.identifiability.scores import (
+    MOST_PARAMETERS,
+    MOST_WORK,
+    coordinates_of,
+    row_scores,
+    rows_like,
+    scores_of_drawn,
+)
 from inference.programs.data import checked
 from inference.programs.program import Program
 from inference.programs.sites import is_large
@@ -98,7 +105,11 @@ def information_of_distribution(fit: FitRecord, data: Any) -> InformationReport 
     no rows can be drawn at a reasonable cost.
     """
     try:
-        scores, names = row_scores(fit, rows_like(fit, data), hold_bounds=True)
-        return replace(information_from_scores(scores, names), is_simulated=True)
+        rows = rows_like(fit, data)
+        coordinates = coordinates_of(fit, rows)
+        coordinates = coordinates.without(coordinates.at_bound())
+        scores = scores_of_drawn(fit, rows, coordinates)
+        found = information_from_scores(scores, coordinates.names)
+        return replace(found, is_simulated=True)
     except (ValueError, RuntimeError):
         return None

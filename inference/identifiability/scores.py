@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from inference.base.hashing import digest_of
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unseen_chances
 from inference.fitting.columns import as_fitted, observed_sites
@@ -22,6 +24,7 @@ from inference.programs.program import Program
 from ppl_models.data.tables import first_tensor
 from ppl_models.parts.repr import listed
 
+T = TypeVar("T")
 # entries up to which derivatives are worked out unasked: one of the likelihood each
 MOST_PARAMETERS = 200
 MOST_WORK = 2e7  # rows times entries, likewise
@@ -30,6 +33,7 @@ MOST_WORK = 2e7  # rows times entries, likewise
 MOST_BITS = 29
 LEAST_DRAWN = 2000  # rows, or steps of sequences, drawn to judge the model by
 DRAWN_EACH = 10  # of them for each entry, at least
+MOST_SIDE_BY_SIDE = 2**24  # numbers of sequences, times entries, that one backward pass takes
 LEAST_ROWS_EACH = 2  # of sequences, for each entry
 
 
@@ -85,6 +89,32 @@ def row_scores(
     return scores_along(fit, data, coordinates), coordinates.names
 
 
+def remembered(
+    fit: FitRecord, data: Any, coordinates: Coordinates, kind: str, ask: Callable[[], T]
+) -> T:
+    """Return a cached result for these rows: pages ask for the same matrix many times.
+
+    The fit remembers the last of each kind, under the contents of its estimate and of the rows;
+    nothing of rows in blocks, which are not read for that.
+    """
+    if isinstance(data, RowBlocks):
+        return ask()
+    try:
+        about = digest_of((coordinates.names, fit.params, fit.row_weights, data), "the data")
+    except ValueError:  # contents that cannot be read
+        return ask()
+    if fit.remembered.get(kind, ("",))[0] != about:
+        fit.remembered[kind] = about, ask()
+    found: T = fit.remembered[kind][1]
+    return found
+
+
+def scores_of_drawn(fit: FitRecord, rows: Any, coordinates: Coordinates) -> Tensor:
+    """Scores (N, P) of rows drawn from a fit, as standard errors and the verdict ask for."""
+    ask = partial(scores_along, fit, rows, coordinates)
+    return remembered(fit, rows, coordinates, "drawn", ask)
+
+
 def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
     """Scores of the rows in given coordinates, (N, P)."""
     parts, free = [], coordinates.vector()
@@ -131,15 +161,35 @@ def derivatives(
             # linear in the weights; of a sum, because torch imports sympy for given cotangents
             weights = torch.ones_like(rows, requires_grad=True)
             (gradient,) = torch.autograd.grad((rows * weights).sum(), free, create_graph=True)
-            columns = [
-                torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
-            ]
-            scores = torch.stack(columns, -1)
+            scores = _derivatives_side_by_side(gradient, weights, program)
+            if scores is None:
+                columns = [
+                    torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
+                ]
+                scores = torch.stack(columns, -1)
         if kind != "scores":
             hessian = minus_second_derivatives(
                 (rows if often is None else rows * often[: len(rows)]).sum(), free
             )
     return len(rows), scores, hessian
+
+
+def _derivatives_side_by_side(gradient: Tensor, weights: Tensor, program: Program) -> Tensor | None:
+    """Derivatives (N, P) of P numbers in one backward pass; None where that takes no less time.
+
+    It does for sequences, whose many small operations take longer to begin than to work out.
+    """
+    data = first_tensor(program.args[0]) if program.args else None
+    if data is None or data.dim() < 3 or data.numel() * len(gradient) > MOST_SIDE_BY_SIDE:
+        return None
+    every = torch.eye(len(gradient), dtype=gradient.dtype, device=gradient.device)
+    try:
+        (found,) = torch.autograd.grad(
+            gradient, weights, every, retain_graph=True, is_grads_batched=True
+        )
+    except RuntimeError:  # an operation that torch cannot run for several at a time
+        return None
+    return found.mT
 
 
 def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from inference.selection.reproducibility import Reproducibility
 
 
-MAX_TICKS = 12  # names of columns that fit below each other
+MAX_TICKS, MOST_LETTERS = 12, 100  # names of columns, and letters of them, that fit side by side
 CLASSES = ("C>A", "C>G", "C>T", "T>A", "T>C", "T>G")
 CLASS_COLOURS = ("#1ebff0", "#050708", "#e62725", "#cbcacb", "#a1cf64", "#edc8c5")
 MOST_GROUP_ITEMS = 60
-MOST_NUMBERED = 200  # cells that have room for a number
+MOST_NUMBERED, MOST_NUMBERED_ITEMS = 200, 20  # cells, and columns, that have room for a number
 CLEAR = 2.0  # standard deviations at which a colour is full
 
 
@@ -179,9 +179,9 @@ def plot_signatures(
     labels = [f"component {k}" for k in range(len(values))] if names is None else list(names)
     if len(labels) != len(values):
         raise ValueError(f"plot_signatures: {len(values)} names were expected, got {len(labels)}")
-    kinds = [name[2:5] if len(name) == 7 else "" for name in channels]
+    kinds = [name[2:5] if len(name) == 7 and name[2:5] in CLASSES else "" for name in channels]
     order, place = list(range(len(channels))), {kind: i for i, kind in enumerate(CLASSES)}
-    if any(kind in CLASSES for kind in kinds):
+    if any(kinds):
         order.sort(key=lambda j: (place.get(kinds[j], -1), channels[j]))
     colours = [dict(zip(CLASSES, CLASS_COLOURS, strict=True)).get(kinds[j], "C0") for j in order]
     figure = new_figure(9, 1.1 * len(values) + 0.8)
@@ -196,7 +196,9 @@ def plot_signatures(
         panels[-1].set_xticks(starts, names_of_starts, fontsize=8, ha="left")
     else:
         shown = range(0, len(order), -(-len(order) // MAX_TICKS))
-        panels[-1].set_xticks(list(shown), [channels[i] for i in shown], fontsize=8)
+        panels[-1].set_xticks(list(shown), [short_name(channels[i]) for i in shown], fontsize=8)
+        letters = sum(len(channels[i]) for i in shown)
+        panels[-1].tick_params("x", rotation=60 if letters > MOST_LETTERS else 0)
     return figure
 
 
@@ -246,6 +248,7 @@ def plot_groups(
     figure = new_figure(min(9.0, 2.6 + 0.62 * off.shape[1]), 1.3 + 0.34 * len(off))
     rows = [f"group {short_name(name)}" for name in groups]
     ax, limits, shown = figure.subplots(), (-CLEAR, CLEAR), off.size <= MOST_NUMBERED
+    shown = shown and off.shape[1] <= MOST_NUMBERED_ITEMS
     numbers = np.array([[f"{round(value, 1) + 0.0:+.1f}" for value in line] for line in off])
     image = heat_map(
         ax,

@@ -64,7 +64,7 @@ def plot_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     state = "converged" if fit.converged else "not converged"
-    title = f"Convergence: {state} after {fit.num_iterations} iterations"
+    title = f"Convergence: {state} after {counted(fit.num_iterations, 'iteration')}"
     ax.set(xlabel="iteration", ylabel=textwrap.fill(fit.trace.name, 42), title=title)
     return ax
 

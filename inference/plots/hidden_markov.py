@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from inference.fitting.columns import Names, checked_as_fitted, labels_of
@@ -134,11 +135,19 @@ def plot_decoded_path(
     figure = new_figure(8.5, 1.6 * len(shown) + 1.9)
     panels = figure.subplots(len(shown) + 1, 1, sharex=True, squeeze=False)[:, 0]
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
-    ends = np.append(starts[1:], len(path))
+    bounds = np.stack([starts, np.append(starts[1:], len(path))], 1)
     for panel, item in zip(panels, shown, strict=False):
-        for start, end in zip(starts, ends, strict=True):
-            left, right = time[start] - 0.5, time[end - 1] + 0.5
-            panel.axvspan(left, right, color=colour_of(path[start]), alpha=0.28, linewidth=0)
+        for state in np.unique(path):  # one collection a state: a patch a visit takes a second
+            own_visits = path[starts] == state
+            visits = [(time[begin] - 0.5, end - begin) for begin, end in bounds[own_visits]]
+            spans = PolyCollection(
+                [[(x, 0), (x, 1), (x + width, 1), (x + width, 0)] for x, width in visits],
+                transform=panel.get_xaxis_transform(),
+                facecolors=colour_of(state),
+                alpha=0.28,
+                linewidths=0,
+            )
+            panel.add_collection(spans, autolim=False)
         column = values[:, known.index(item)]
         panel.plot(time, column, color="#333333", linewidth=0.8)
         panel.plot(time, column, ".", color="#111111", markersize=3)

@@ -28,6 +28,7 @@ from inference.fitting.repr import (
     fixed_in_words,
     has_sequences,
     labels_in_words,
+    read_in_words,
     rows_in_words,
 )
 from inference.fitting.result import Fit
@@ -217,7 +218,8 @@ def _what(subject: Subject) -> Iterator[Part]:
         yield Paragraph(words)
     taken = columns_in_words(fit)
     columns = f" Columns are taken as follows: {taken}." if taken else ""
-    yield Paragraph(f"Fitted to {rows_in_words(fit)} by {shown_settings(fit.method)}.{columns}")
+    rows = f"{rows_in_words(fit)}{read_in_words(fit)}"
+    yield Paragraph(f"Fitted to {rows} by {shown_settings(fit.method)}.{columns}")
     if subject.data is not None and checks_data(fit.model) and not has_sequences(fit):
         table = checked(fit.model, subject.data)[0]
         if isinstance(table, Tensor) and table.dim() == 2:  # groups and covariates are no items

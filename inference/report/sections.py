@@ -131,9 +131,11 @@ class Subject:
         as the tables of edges have them.
         """
         found = dict(self.names or {})
+        dims = getattr(self.fit.model, "site_dims", {})
+        sites = {dims[site]: site for site in self.fit.latents or () if site in dims}
         for site, value in self.fit.params.items():
             for dim, size in zip(dims_of(self.fit, site, value.shape), value.shape, strict=True):
-                form = re.sub(r"^latent_(\d+)$", r"latents_\1[{}]", dim)
+                form = re.sub(r"^latent_\d+$", f"{sites.get((dim,), dim)}[{{}}]", dim)
                 form = NUMBERED.get(dim.removeprefix("next_"), form)
                 labels = map(str, labels_of(self.fit, dim, size, found))
                 if form != dim and list(labels) == list(map(str, range(size))):
@@ -205,6 +207,8 @@ class Local:
         if self.num_open:
             along = f" ({', '.join(self.entries[:MOST_ALONG])})" if self.entries else ""
             return say("fit.local_rank", rank=self.rank, size=size, along=along, held=held)
+        if self.is_flat and self.faint:
+            return f"{say('fit.rows_open_too', note=self.note)}{held}"
         if self.is_flat:
             changes = "" if self.rank is None else say("fit.changes_with_all", size=size)
             of = "them" if changes else size

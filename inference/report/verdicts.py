@@ -181,8 +181,11 @@ def why_undecided(subject: Subject) -> str:
         return say("fit.no_rows")
     if fit.structure.local_sites:
         return say("fit.of_rows", sites=listed(list(fit.structure.local_sites)))
-    is_few = (fit.num_observations or fit.num_rows) < ROWS_EACH * fit.num_parameters
-    return say("fit.few_rows" if is_few else "fit.not_looked_at")
+    seen, size = fit.num_observations or fit.num_rows, fit.num_parameters
+    can_tell = fit.structure.why_no_standard_errors(fit.params) is None
+    if can_tell and seen < ROWS_EACH * size:
+        return say("fit.few_rows", seen=seen, size=size)
+    return say("fit.not_looked_at")
 
 
 def on_determination(subject: Subject) -> Finding:
@@ -216,6 +219,9 @@ def on_determination(subject: Subject) -> Finding:
     if information.get("is_faint"):
         coefficients = information["weakest"]["coefficients"]
         words = say("fit.directions_weak", subject=_named(subject, coefficients))
+        if subject.data is not None and subject.estimates.is_flat:
+            note = with_names(subject.fit, subject.estimates.note, subject.entry_names)
+            words += f" {say('fit.rows_open_too', note=note)}"
         return finding("fit.determination.open_entries", words=words)
     if subject.data is not None and subject.estimates.is_flat:
         words = say("fit.directions_unsure", note=subject.estimates.note)

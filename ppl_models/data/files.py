@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ppl_models.data.frames import LONG, from_long, is_long, misread_numbers
+from ppl_models.data.frames import (
+    FEWEST_NAMED,
+    LONG,
+    from_long,
+    is_long,
+    misread_numbers,
+    row_names,
+)
 from ppl_models.data.sequences import COLUMNS, as_trajectories
 from ppl_models.data.tables import EXACT, inexact, quoted
 from ppl_models.parts.repr import shows_briefly
@@ -33,7 +40,6 @@ MISSING = frozenset(
 )  # as pandas reads them
 TRUTHS = {"TRUE": 1.0, "True": 1.0, "true": 1.0, "FALSE": 0.0, "False": 0.0, "false": 0.0}
 MOST_NAMED = 12
-FEWEST_NAMED = 3  # rows that different texts can name
 CATEGORICAL = "categorical"  # of the command line
 TAB = "\t"
 SEPARATORS = {
@@ -351,35 +357,38 @@ class _Named:
 
     def id_column(self, given: str | None) -> str | None:
         """The column that names the rows."""
+        import pandas as pd
+
         if given is not None:
             _places(self.file, tuple(self.columns), (given,))
             return given
-        first = next(iter(self.columns))
-        if self.unnamed or self._names_rows(first):
-            others = [name for name in [*self.columns][1:] if self._names_rows(name)]
-            if others and not self.unnamed:
-                raise ValueError(
-                    f"{self.file}: columns {first!r} and {others[0]!r} both name every row: say"
-                    f" which is the id (--id {first}), and leave the other out (--drop {others[0]})"
-                )
+        first, *others = self.columns
+        if self.unnamed:
             return first
+        if others and self._entries_of(first) is not None:
+            rest = [name for name in others if self._begins_as_text(name)]
+            rest = rest if self._begins_as_text(first) else []
+            held = {name: self._entries_of(name) for name in (first, *rest)}
+            try:
+                return row_names(pd.DataFrame(held), others)
+            except ValueError as error:
+                raise ValueError(f"{self.file}: {error}") from None
         return None
 
-    def _names_rows(self, name: str) -> bool:
-        """Tell whether a column holds texts that are no numbers, and a different one a row."""
+    def _begins_as_text(self, name: str) -> bool:
         column = self.columns[name]
-        if isinstance(column, np.ndarray) or len(column) < FEWEST_NAMED:
+        if isinstance(column, np.ndarray):
             return False
         head = [_text(entry) for entry in column.slice(0, FEWEST_NAMED).to_pylist()]
-        if any(entry is None or is_number(entry) for entry in head):
-            return False
-        entries = self.entries(name)
-        return (
-            None not in entries
-            and len(set(entries)) == len(entries)
-            and not any(is_number(entry) for entry in entries if entry is not None)
-            and not misread_numbers(entries)
-        )
+        return not any(entry is None or is_number(entry) for entry in head)
+
+    def _entries_of(self, name: str) -> Any:
+        """Numbers or texts of a column; None of one of both, or that is not read."""
+        if not len(self.columns[name]):
+            return None
+        with suppress(ValueError):
+            return self.values(name, False, False)
+        return None
 
     def ids(self, name: str) -> list[Any]:
         """Names of the rows; whole numbers as numbers."""

@@ -38,6 +38,11 @@ MISREAD = (
 )  # texts that stand for numbers: what they are, how they look, and what to do  # fmt: skip
 
 LONG = ("person", "item", "answer")
+FEWEST_NAMED = 3  # rows that different texts can name
+UNNAMED = re.compile(r"(Unnamed: 0)?")  # first column without a name in its file, as pandas has it
+ROW_NUMBERS = re.compile(r"X|\.{3}1|index|level_0|row_?(names?|numbers?|id)?")  # R's and pandas'
+ID = re.compile(r"(.*[^a-z])?id|(case|subj|subject|person|pat|resp)_?id", re.I)
+NUMBER, LEAST_NUMBERED = re.compile(r"(.*[^a-z])?(nr|no|number)", re.I), 30  # rows, all different
 SINGLE = 0.95  # of the lines of a long table, that are no second answer to an item
 
 OWN = (
@@ -162,6 +167,94 @@ def holds_texts(column: Any) -> bool:
     if pd.api.types.is_object_dtype(column):
         return pd.api.types.infer_dtype(column, skipna=True) not in NUMBERS
     return not pd.api.types.is_numeric_dtype(column)
+
+
+def row_names(frame: Any, others: Sequence[str] = ()) -> str | None:
+    """Name of the first column of a table, where it names the rows; else None.
+
+    It does where it has no name in its file (as R's ``write.csv`` and pandas' ``to_csv`` write row
+    names) and its entries all differ; where it holds texts that all differ and are no numbers; and
+    where it counts the rows under a name such as ``id`` or ``X``.
+
+    Args:
+        frame: a pandas frame, whose index may name the rows already.
+        others: columns beside the first, where the frame holds but those of texts.
+
+    Raises:
+        ValueError: for two columns of texts that both name every row.
+    """
+    first, *texts = column_names(frame) or ("",)
+    if not (texts or others) or len(frame) < FEWEST_NAMED:
+        return None
+    column = frame.iloc[:, 0]
+    if not holds_texts(column):
+        return first if _numbers_rows(first, column) else None
+    if not column.notna().all() or not column.is_unique:
+        return None
+    if UNNAMED.fullmatch(first):
+        return first
+    if frame.index.name is not None or not _names_rows(column):
+        return None
+    for j, other in enumerate(texts, 1):
+        if holds_texts(frame.iloc[:, j]) and _names_rows(frame.iloc[:, j]):
+            raise ValueError(
+                f"columns {first!r} and {other!r} both name every row: say which is the id (--id"
+                f" {first}, or data.set_index({first!r})), and leave the other out (--drop {other})"
+            )
+    return first
+
+
+def _names_rows(column: Any) -> bool:
+    """Tell whether a column of texts holds a different one, and no number, in each row."""
+    texts = column.tolist()
+    return (
+        all(isinstance(text, str) and not PLAIN_NUMBER.fullmatch(text.strip()) for text in texts)
+        and len(set(texts)) == len(texts)
+        and not misread_numbers(texts)
+    )
+
+
+def _numbers_rows(name: str, column: Any) -> bool:
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if UNNAMED.fullmatch(name):
+        return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+    is_named = any(form.fullmatch(name) for form in (ROW_NUMBERS, ID, NUMBER))
+    return is_named and bool((np.diff(values) == 1).all())
+
+
+def refuse_ids(name: str, column: Any, as_item: str = "") -> None:
+    """Refuse a column of whole numbers that has the name of an id, and may be one.
+
+    Args:
+        name, column: of a table; as_item: how to say that it is an item, "" for items of any kind.
+
+    Raises:
+        ValueError: saying how to decide.
+    """
+    if holds_texts(column) or len(column) < FEWEST_NAMED:
+        return
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    seen = values[~np.isnan(values)]
+    num_different, remedy = len(np.unique(seen)), "leave it out"
+    if UNNAMED.fullmatch(name):
+        what = "entries under no name, as of rows, that do not tell rows apart"
+    elif not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
+        return
+    elif num_different == len(values) and (
+        ID.fullmatch(name) or (NUMBER.fullmatch(name) and len(values) >= LEAST_NUMBERED)
+    ):
+        what = "a different whole number in each row"
+        remedy += f", name the rows by it (--id {name}, or data.set_index({name!r})),"
+    elif num_different > 2 and ID.fullmatch(name):
+        what = f"{num_different:,} different whole numbers in {len(values):,} rows, named as an id"
+    else:
+        return
+    as_item = as_item or (
+        f"--response {name}=normal, or the items items_of(data, {{{name!r}: Normal()}})"
+    )
+    raise ValueError(
+        f"column {name!r} holds {what}: {remedy} or say that it is a measurement ({as_item})"
+    )
 
 
 def misread_numbers(texts: Iterable[Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,8 @@ from ppl_models.data.frames import (
     holds_texts,
     is_frame,
     misread_numbers,
+    refuse_ids,
+    row_names,
 )
 from ppl_models.data.sparse import as_sparse_counts, is_sparse
 from ppl_models.data.tables import EXACT, FEW_ENTRIES, CodesWarning, as_table
@@ -55,8 +56,6 @@ ORDERED: dict[str, Response] = {
 FAMILIES = RESPONSES | {CATEGORIES: Categorical.from_frame}
 EVERY = FAMILIES | ORDERED
 COUNTING = "numbers that count the rows, taken for measurements"
-# names of columns that name rows, where these hold a different whole number in each
-ID = re.compile(r"(.*[^a-z])?(id|nr|no|number)|(case|subj|subject|person|pat|resp)_?id", re.I)
 LEAST_IDS = 30  # rows
 LEVELS = "ordered levels"  # the kind that has no link
 READ: dict[str, Response] = FAMILIES | {LEVELS: Ordinal.from_frame}  # by kind_of_column
@@ -90,7 +89,8 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
     (:class:`Ordinal`; layered models give them the cumulative link). Whole numbers with zeros among
     them whose variance is not far below their mean are counts (:class:`Poisson`: of a mixture of
     Poisson distributions, the variance is at least the mean). All other numbers are measurements
-    (:class:`Normal`).
+    (:class:`Normal`). A first column that names the rows
+    (:func:`~ppl_models.data.frames.row_names`), as files of R and pandas have it, is no item.
 
     Args:
         frame: a data frame of any library, or an array (N, J), whose columns are "0", "1", ...;
@@ -125,6 +125,8 @@ def items_of(frame: Any, responses: Mapping[str, Response] | None = None) -> Res
         cells, _ = as_sparse_counts(frame, frame.shape[1])
         return Bernoulli() if bool((cells.values <= 1).all()) else Poisson()
     table, holds_codes = _as_columns(frame)
+    if row_names(table) not in (None, *(responses or ())):
+        table = table.iloc[:, 1:]
     refuse_lying(table)
     doubts: dict[str, list[str]] = {}
     family = read_items(table, responses or {}, doubts, holds_codes)
@@ -228,8 +230,9 @@ def kind_of_column(column: Any, holds_codes: bool = False) -> tuple[str, str]:
         holds_codes: whether categories in it are codes 0, 1, ..., and no numbers of their own.
 
     Raises:
-        ValueError: for texts that stand for numbers, as :func:`check_texts`.
+        ValueError: for texts that stand for numbers, as :func:`check_texts`, and what may be an id.
     """
+    refuse_ids(str(column.name), column)
     if holds_texts(column):
         check_texts(column, f"column {str(column.name)!r}")
         return (LEVELS if getattr(column.dtype, "ordered", False) else CATEGORIES), ""
@@ -248,14 +251,6 @@ def kind_of_column(column: Any, holds_codes: bool = False) -> tuple[str, str]:
         if len(seen) >= FEW_ENTRIES and _counts(values):
             return "normal", COUNTING
         if len(values) >= LEAST_IDS and len(np.unique(values)) == len(values) == len(seen):
-            name = str(column.name)
-            if ID.fullmatch(name):
-                raise ValueError(
-                    f"column {name!r} holds a different whole number in each row: leave it out,"
-                    f" name the rows by it (--id {name}, or the index of the frame), or say that it"
-                    f" is a measurement (--response {name}=normal, or the items"
-                    f" items_of(data, {{{name!r}: Normal()}}))"
-                )
             return "normal", "a different whole number in each row, taken for measurements"
     if len(codes) < 3 or codes[0] < 0 or codes[-1] > LARGEST_CODE or len(seen) < FEW_ENTRIES:
         return "normal", ""
@@ -357,6 +352,8 @@ def refuse_few_rows(table: Any, num_groups: int, remedy: str, owner: str = "data
         Whether the columns are so many.
     """
     rows, columns = np.shape(table) if np.ndim(table) == 2 else (1, 0)
+    if not rows:
+        raise ValueError(f"{owner}: at least one row was expected, got none")
     is_wide: bool = MOST_COLUMNS * rows < columns
     if is_wide and rows <= FEW_ROWS_EACH * num_groups:
         raise ValueError(
@@ -419,6 +416,10 @@ class OpenModel:
         """Model with what it leaves open read off the data; itself where nothing is open."""
         raise NotImplementedError
 
+    def read_as(self, data: Any) -> dict[str, str]:
+        """Columns of a frame that say which row or step it is, by what they are taken for."""
+        return {}
+
 
 class OpenItems(OpenModel):
     """Models whose number of items, and families of items, may be left to the data.
@@ -445,18 +446,45 @@ class OpenItems(OpenModel):
         Warns:
             CodesWarning: as :func:`items_of`.
         """
+        model = self._coded(data)
         if not self.waits_for_data:
-            return self
-        items = self._items_among(data)
+            return model
+        items = as_frame(model._items_among(data))
+        if is_frame(items):
+            items = items.drop(columns=[name for name in [row_names(items)] if name is not None])
         if has_mutation_rows(items):
             raise ValueError(
                 "data: rows are samples; here they are types of mutation, such as"
                 f" {str(items.index[0])!r}: transpose the table, data.T"
             )
         if not isinstance(self._item_family, ByColumn):
-            return replace(self, num_items=_width(items))  # type: ignore[type-var]
+            for name in items.columns if is_frame(items) else ():
+                refuse_ids(str(name), items[name], f"num_items={len(items.columns)} in the model")
+            return replace(model, num_items=_width(items))  # type: ignore[type-var]
         families = dict.fromkeys(self.usual, items_of(items))
-        return replace(self, num_items=_width(items), **families)  # type: ignore[type-var]
+        return replace(model, num_items=_width(items), **families)  # type: ignore[type-var]
+
+    def _coded(self, data: Any) -> Self:
+        """Model whose covariates know the categories that the data hold as texts."""
+        given, frame = getattr(self, "_given", None), as_frame(data)
+        known = given.for_frame(frame) if given is not None and is_frame(frame) else given
+        if known is given:
+            return self
+        return replace(self, covariates=known)  # type: ignore[type-var]
+
+    def read_as(self, data: Any) -> dict[str, str]:
+        """Columns of a frame that are no items, by what they are taken for: ``row``, its name.
+
+        A model that knows its items takes no column for anything else where their number is that
+        of the columns.
+        """
+        frame = as_frame(data)
+        if not is_frame(frame):
+            return {}
+        name, given = row_names(frame), getattr(self, "_given", None)
+        num_items = len(frame.columns) - (0 if given is None else len(given.names))
+        is_item = not self.waits_for_data and self._width == num_items
+        return {} if name is None or is_item else {"row": name}
 
     @property
     def _item_family(self) -> Any:

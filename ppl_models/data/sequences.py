@@ -8,6 +8,7 @@ missing, and all is NaN after the end.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,13 +17,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame, row_of
+from ppl_models.data.frames import (
+    as_frame,
+    column_names,
+    holds_texts,
+    is_frame,
+    refuse_ids,
+    row_names,
+    row_of,
+)
 from ppl_models.data.tables import as_dense, as_floats, as_items, with_nan
 from ppl_models.parts.repr import listed
 from ppl_models.parts.responses import ResponseFamily
 
 PLACES = ("sequence", "time")  # columns of a data frame that say where a row belongs
 COLUMNS = (*PLACES, "state", "action")
+# names of columns that tell sequences apart where one entry stands in several rows
+UNITS = re.compile(
+    r"(.*[^a-z])?id|(subj(ect)?|person|participant|patient|animal|individual|user|track|episode)s?"
+    r"([ _.-]?(id|nr|no|name|code|number))?",
+    re.I,
+)
+MOST_LEFT_OUT, FEW_STEPS = 1.5, 5  # times the steps, and steps, of a column that counts them
+ITEM = "--columns, or num_items in the model"
+COUNTED = 0.8  # of the rows, that are one more than the row before in counts that begin again
 FEATURE_COLUMNS = (*PLACES, "action")
 MOST_EMPTY = 1000  # steps a row that gaps in time may add, beyond which time does not count steps
 SCALES = (0.01, 100.0)  # standard deviations of a feature for which the priors of weights are meant
@@ -77,6 +95,154 @@ def with_places(frame: Any) -> Any:
         if "time" in names
         else frame.assign(time=frame.groupby("sequence", sort=False).cumcount())
     )
+
+
+def places_in(frame: Any) -> dict[str, str]:
+    """Columns of a frame of steps that say where a row belongs, by place: sequence and time.
+
+    Where no column is called ``sequence``, one that is named as a unit (``id``, ``subject``,
+    ``animal``) and holds an entry in several rows is it, or else the one of texts each of which
+    stands in consecutive rows. Where none is called ``time``, one that counts the rows of every
+    sequence is it.
+
+    Args:
+        frame: a pandas frame with a row a step.
+
+    Raises:
+        ValueError: for columns of which several may be the sequence or the time, and for one of
+            numbers that may be, saying how to decide.
+    """
+    names = column_names(frame)
+    rest = {
+        name: frame.iloc[:, j]
+        for j, name in enumerate(names)
+        if name not in PLACES and name != row_names(frame)
+    }
+    found = {place: place for place in PLACES if place in names}
+    if "sequence" not in found:
+        units = [
+            name
+            for name, column in rest.items()
+            if UNITS.fullmatch(name) and column.nunique() < len(column)
+        ]
+        runs = {name: column for name, column in rest.items() if _stands_in_runs(column)}
+        units = units or [name for name, column in runs.items() if holds_texts(column)]
+        _refuse_several(units, "sequence", "tells sequences apart")
+        if units:
+            found["sequence"] = units[0]
+        elif runs:
+            name = next(iter(runs))
+            raise ValueError(
+                f"data: column {name!r} holds one value after the other, each in several rows: call"
+                f" it 'sequence' (--sequence {name}) where it tells sequences apart, or leave it"
+                " out"
+            )
+    told = found.get("sequence")
+    rest.pop(told or "", None)
+    key = None if told is None else frame[frame.columns[names.index(told)]]
+    if "time" not in found:
+        counts = [name for name, column in rest.items() if _increment(column, key) == 1]
+        _refuse_several(counts, "time", "counts the steps")
+        if counts:
+            found["time"] = counts[0]
+            del rest[counts[0]]
+        for name, column in rest.items() if not counts else ():
+            if _increment(column, key) or counts_steps(column, key) or _begins_again(column):
+                raise ValueError(
+                    f"data: column {name!r} counts rows, and would be an item: call it 'time'"
+                    f" (--time {name}) where it counts the steps of a sequence (numbers left out"
+                    " are steps without entries) and the column that tells sequences apart"
+                    " 'sequence' (--sequence), or leave it out where rows follow each other"
+                )
+    for name, column in rest.items():
+        refuse_ids(name, column, ITEM)
+        if key is not None and _is_of_sequence(column, key):
+            raise ValueError(
+                f"data: column {name!r} holds one value in each sequence, which says nothing of"
+                f" states that change: leave it out, or say that it is an item ({ITEM})"
+            )
+    return found
+
+
+def _refuse_several(names: Sequence[str], place: str, what: str) -> None:
+    if len(names) > 1:
+        raise ValueError(
+            f"data: one column that {what} was expected, got {listed(map(repr, names))}: call the"
+            f" one that does {place!r} (--{place} {names[0]}), and leave the other out"
+        )
+
+
+def _stands_in_runs(column: Any) -> bool:
+    """Tell whether different entries stand in consecutive rows each, several on average."""
+    num_runs = int((column != column.shift()).sum())
+    least = 2 if holds_texts(column) else 3  # numbers may be steps of a measurement
+    is_told = not column.isna().any() and str(column.dtype) != "bool"
+    return is_told and least <= column.nunique() == num_runs <= len(column) / 2
+
+
+def _grouped(column: Any, sequence: Any) -> Any:
+    """A column by sequence; None of one that holds other than whole numbers."""
+    if holds_texts(column) or str(column.dtype) == "bool" or not len(column):
+        return None
+    if column.isna().any() or bool((column % 1 != 0).any()):
+        return None
+    return column.groupby(0 * column if sequence is None else sequence, sort=False)
+
+
+def _increment(column: Any, sequence: Any) -> float:
+    """Difference of each row of a sequence from the one before, where it is always the same."""
+    if holds_texts(column) or str(column.dtype) == "bool" or column.isna().any():
+        return 0.0
+    groups = (1.0 * column).groupby(0 * column if sequence is None else sequence, sort=False)
+    steps = groups.diff().dropna().to_numpy()
+    if not len(steps) or int(groups.size().max()) < FEW_STEPS:
+        return 0.0
+    return float(steps[0]) if np.allclose(steps, steps[0], 1e-6, 0.0) else 0.0
+
+
+def _is_of_sequence(column: Any, sequence: Any) -> bool:
+    """Tell whether a column has one value in each sequence, and different ones in several."""
+    groups = column.groupby(sequence, sort=False)
+    is_long = int(groups.size().max()) >= FEW_STEPS
+    return is_long and column.nunique() > 1 and bool((groups.nunique() <= 1).all())
+
+
+def counts_steps(column: Any, sequence: Any) -> bool:
+    """Tell whether entries of every sequence are different whole numbers, few of them left out."""
+    groups = _grouped(column, sequence)
+    if groups is None:
+        return False
+    size, span = groups.size(), groups.max() - groups.min() + 1
+    return (
+        bool((groups.nunique() == size).all() and (span <= MOST_LEFT_OUT * size).all())
+        and int(size.max()) >= FEW_STEPS
+    )
+
+
+def _begins_again(column: Any) -> bool:
+    """Tell whether a column counts rows by one, and begins again at the same number."""
+    if _grouped(column, None) is None or len(column) < FEW_STEPS:
+        return False
+    ahead = column.diff().to_numpy()[1:] == 1
+    return bool(
+        COUNTED <= ahead.mean() < 1 and (column.to_numpy()[1:][~ahead] == column.iloc[0]).all()
+    )
+
+
+def in_places(frame: Any, read_as: Mapping[str, str] | None = None) -> Any:
+    """Frame of steps whose columns of places are called ``sequence`` and ``time``.
+
+    Args:
+        frame: a pandas frame; read_as: columns by place, None for :func:`places_in`.
+    """
+    found = places_in(frame) if read_as is None else read_as
+    names = column_names(frame)
+    labels = {
+        frame.columns[names.index(name)]: place for place, name in found.items() if name in names
+    }
+    if read_as is None and row_names(frame) not in (None, *found.values()):
+        frame = frame.iloc[:, 1:]
+    return frame.rename(columns=labels)
 
 
 def _sequences_of(keys: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
@@ -259,6 +425,7 @@ def item_rows(data: Any) -> Any:
     """The items of all steps, one table (N, J) or frame, of data as :func:`as_item_sequences`."""
     data = as_frame(data)
     if is_frame(data):
+        data = in_places(data)
         return data[[name for name in data.columns if str(name) not in PLACES]]
     if isinstance(data, Mapping):
         array = _of_dict(data)[0]
@@ -336,6 +503,8 @@ def _of_frame(
 ) -> tuple[Tensor, tuple[str, ...], np.ndarray, np.ndarray]:
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
+    if sum(name not in PLACES for name in column_names(frame)) != num_items:
+        frame = in_places(frame)
     names = column_names(frame)
     check_present(frame, tuple(name for name in PLACES if name in names))
     if (
@@ -732,8 +901,20 @@ def warn_unvisited(longest: int, never: Mapping[str, Tensor], stacklevel: int) -
             warnings.warn(text, UnvisitedWarning, stacklevel=stacklevel + 1)
 
 
+def places_of_steps(frame: Any) -> dict[str, str]:
+    """Columns of a frame of states and actions that say where a step belongs, if all others do."""
+    others = [name for name in frame.columns if str(name) not in COLUMNS[2:]]
+    if len(others) + len(COLUMNS[2:]) != len(frame.columns):
+        return {}
+    found = places_in(frame[others]) if {*map(str, others)} - {*PLACES} else {}
+    return found if {*found.values()} >= {*map(str, others)} - {row_names(frame)} else {}
+
+
 def _trajectories_of_frame(frame: Any) -> Tensor:
     """Pack a frame of one row a step, sequences in the order of their first row."""
+    if found := places_of_steps(frame):
+        frame = in_places(frame, found)
+        frame = frame[[name for name in frame.columns if str(name) in COLUMNS]]
     names = [str(name) for name in frame.columns]
     absent, others = (
         [name for name in wanted if name not in present]

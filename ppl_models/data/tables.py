@@ -20,6 +20,7 @@ from ppl_models.data.frames import (
     column_names,
     is_frame,
     misread_numbers,
+    row_names,
     row_of,
 )
 from ppl_models.data.sparse import SparseTable, is_sparse, kind_of
@@ -255,6 +256,8 @@ def as_items(
         CodesWarning: naming every column that looks like codes and is not taken for them.
     """
     data = as_frame(data)
+    if is_frame(data) and len(data.columns) == num_items + 1 and row_names(data) is not None:
+        data = data.iloc[:, 1:]
     if hasattr(data, "columns") and len(data.columns) != num_items:
         raise ValueError(_other_width(num_items, column_names(data)))
     levels = response.category_names(num_items)

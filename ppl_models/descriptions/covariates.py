@@ -160,6 +160,13 @@ class Covariates:
             levels.append(own)
         return cls(column_names(frame), tuple(levels), scale)
 
+    def for_frame(self, frame: Any) -> Covariates:
+        """Covariates with the categories of those columns that hold texts; itself without any."""
+        given = self.split(frame)[1]
+        if any(self.levels) or not any(holds_texts(given[name]) for name in given):
+            return self
+        return Covariates.from_frame(given, self.scale)
+
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the coefficients: intercept, numbers, and categories (``sex=male``)."""
@@ -243,7 +250,7 @@ class Covariates:
         if missing:
             raise ValueError(
                 f"data: the covariates {', '.join(map(repr, missing))} were expected among the"
-                f" columns, got {', '.join(map(repr, names[:20]))}"
+                f" columns, beside the items, got {', '.join(map(repr, names[:20]))}"
             )
         others = [j for j, name in enumerate(names) if name not in self.names]
         return data.iloc[:, others], data.iloc[:, [names.index(name) for name in self.names]]
@@ -431,9 +438,11 @@ class LatentCoefficients(_Coefficients):
 
 
 def covariates_given(owner: str, value: Any) -> Covariates | None:
-    """Covariates of a model's argument: names of columns, or a record."""
+    """Covariates of a model's argument: names of columns, a frame of them, or a record."""
     if value is None or isinstance(value, Covariates):
         return value
+    if hasattr(value, "columns") or hasattr(value, "to_frame"):
+        return Covariates.from_frame(value if hasattr(value, "columns") else value.to_frame())
     if not isinstance(value, tuple | str):
         raise ValueError(
             f"{owner}: covariates must be names of columns, Covariates.from_frame(data[names]), or"

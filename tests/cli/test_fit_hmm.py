@@ -10,7 +10,7 @@ import pytest
 from support.command_line import run
 
 from inference import Fit
-from inference.cli.families import counts_steps
+from ppl_models.data.sequences import counts_steps
 
 pytestmark = pytest.mark.usefixtures("unpainted", "few_refits")
 
@@ -143,7 +143,7 @@ def test_which_columns_count_steps(column: pd.Series, counts: bool) -> None:
         (("--time", "step", "--columns", "speed"), "every time once in a sequence was expected"),
         (
             ("--sequence", "animal"),
-            "column 'step' counts the rows of each animal, and would be an item: say --time step",
+            "column 'step' counts rows, and would be an item: call it 'time' (--time step)",
         ),
         (
             ("--initial", "any", "--columns", "speed"),
@@ -160,3 +160,25 @@ def test_what_is_refused(table: Path, tmp_path: Path, options: tuple[str, ...], 
     assert told.exit_code != 0
     assert words in told.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_sequences_and_steps_are_read_off_a_table(tmp_path: Path) -> None:
+    """Failed before: the animal was asked for, and was a category of each row where it was not."""
+    rng = np.random.default_rng(0)
+    level = np.tile(np.repeat([0.0, 6.0, 0.0], 20), 2)
+    columns = {"animal": ["fox"] * 60 + ["owl"] * 60, "step": [*range(1, 61)] * 2}
+    frame = pd.DataFrame(columns | {"speed": level + rng.normal(size=120)})
+    frame.to_csv(tmp_path / "tracks.csv")  # numbers of the rows under no name, too
+    shared = ("--states", 2, "--restarts", 2, "--no-progress", "--no-report", "--out")
+    told = run("fit", "hmm", tmp_path / "tracks.csv", *shared, tmp_path / "out")
+    assert told.exit_code == 0, told.stderr
+    assert "read off the table: sequence by 'animal', time by 'step'" in told.stdout
+    options = ("--sequence", "animal", "--time", "step")
+    asked = run("fit", "hmm", tmp_path / "tracks.csv", *options, *shared, tmp_path / "asked")
+    assert asked.exit_code == 0
+    assert "read off" not in asked.stdout
+    rows = [pd.read_csv(tmp_path / folder / "posterior.csv") for folder in ("out", "asked")]
+    pd.testing.assert_frame_equal(*rows)
+    new = run("predict", tmp_path / "out", tmp_path / "tracks.csv", "--out", tmp_path / "new.csv")
+    assert new.exit_code == 0, new.stderr
+    assert pd.read_csv(tmp_path / "new.csv")["states"].tolist() == rows[0]["states"].tolist()

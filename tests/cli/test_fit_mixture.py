@@ -79,7 +79,7 @@ def test_columns_are_taken_as_they_look_and_rows_are_written(people, tmp_path):
     )
     assert fit.item_names == ("age", "visits", "smokes", "born")
     rows = pd.read_csv(tmp_path / "posterior.csv")
-    assert rows["row"].tolist() == list(range(80))
+    assert rows["id"].tolist() == list(range(1, 81))
     used = frame[list(fit.item_names)]
     np.testing.assert_array_equal(rows["assignments"], fit.predict(used))
     np.testing.assert_allclose(rows["log_likelihood"], fit.log_likelihood_rows(used))
@@ -156,10 +156,13 @@ def test_the_number_with_the_smallest_bic_is_taken(people, tmp_path):
 
 
 def test_a_column_that_counts_the_rows_is_named(people, tmp_path):
-    done = mixture(people, tmp_path, "--components", 1, "--columns", "id,age")
+    table = pd.read_csv(people).rename(columns={"id": "place"})
+    table.to_csv(tmp_path / "places.csv", index=False)
+    more = ("--components", 1, "--columns", "place,age")
+    done = mixture(tmp_path / "places.csv", tmp_path / "out", *more)
     assert done.exit_code == 0
     assert (
-        "warning: column 'id' counts the rows; it says nothing of groups, and --columns leaves"
+        "warning: column 'place' counts the rows; it says nothing of groups, and --columns leaves"
         " it out" in done.stderr
     )
 
@@ -280,9 +283,9 @@ def test_groups_that_depend_on_covariates_come_back_from_the_folder(people, tmp_
         tmp_path / "gaps.csv", tmp_path / "dropped", *asked, "--covariates-missing", "drop"
     )
     assert f"1 row of {len(gaps)} that lack a covariate is left out." in done.stdout
-    assert pd.read_csv(tmp_path / "dropped" / "posterior.csv")["row"].tolist() == [
-        0,
-        *range(2, len(gaps)),
+    assert pd.read_csv(tmp_path / "dropped" / "posterior.csv")["id"].tolist() == [
+        1,
+        *range(3, len(gaps) + 1),
     ]
     twice = mixture(
         people,

@@ -215,6 +215,7 @@ def _fit_of(names: tuple[str, ...]) -> Any:
     class Record:
         item_names = names
         params: ClassVar[dict[str, Any]] = {}
+        read_as = None
         model = ContinuousOptionsHMM(num_features=2, num_actions=2, num_options=2)
         structure = type("Structure", (), {"row_columns": ("sequence", "time")})
 

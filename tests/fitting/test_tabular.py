@@ -6,15 +6,16 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from zoo.table import every_row, quick_fit
 
-from inference import EM, fit
+from inference import EM, Fit, fit
 from inference.fitting.columns import variables_of, with_names
-from ppl_models import DeepDiscreteEncoder, Mixture, MultivariateNormal
+from ppl_models import DeepDiscreteEncoder, HiddenMarkov, Mixture, MultivariateNormal
 
 
 @every_row
@@ -87,3 +88,32 @@ def test_three_dims_and_none() -> None:
 
     one = fit(mean_of, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), EM())
     assert one.frames["mean"].item() == float(one.params["mean"])
+
+
+def test_names_of_rows_and_sequences_stay_with_a_fit(tmp_path) -> None:
+    """Failed before: a column of names was refused, and the animal of a step was an item of it."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 60)
+    table = pd.DataFrame(rng.normal(4.0 * group[:, None], 1, (60, 2)), columns=["x", "y"])
+    named = table.copy()
+    named.insert(0, "X", range(1, 61))
+    result, plain = fit(Mixture(2), named), fit(Mixture(2), table)
+    assert result.log_likelihood == plain.log_likelihood
+    assert "60 rows of 2 columns (named by 'X')" in repr(result)
+    result.save(tmp_path / "fit")
+    rows = Fit.load(tmp_path / "fit").posterior_frame(named)
+    # under the index of the data: under 1, 2, ... a row would be put beside the one before it
+    pd.testing.assert_index_equal(rows.index, named.index)
+    assert rows["X"].tolist() == list(range(1, 61))
+    pd.testing.assert_frame_equal(rows.drop(columns="X"), plain.posterior_frame(table))
+    pd.testing.assert_frame_equal(result.posterior_frame(table), plain.posterior_frame(table))
+    of_polars = result.posterior_frame(pl.from_pandas(named))
+    assert of_polars["X"].to_list() == list(range(1, 61))
+    steps = table.assign(animal=["a"] * 30 + ["b"] * 30)
+    chain = fit(HiddenMarkov(2), steps, EM())
+    assert "2 sequences, 60 time points in all (sequence by 'animal')" in repr(chain)
+    asked = fit(HiddenMarkov(2), steps.rename(columns={"animal": "sequence"}), chain.method)
+    pd.testing.assert_frame_equal(
+        chain.posterior_frame(steps),
+        asked.posterior_frame(steps.rename(columns={"animal": "sequence"})),
+    )

@@ -283,3 +283,17 @@ def test_names_of_states_and_actions_are_taken_as_they_are() -> None:
         found.log_likelihood_rows(frame)
     with pytest.raises(ValueError, match="state_names: a different name for each of 2 states"):
         OptionsHMM(2, 2, state_names=("a", "a"))
+
+
+def test_episodes_and_steps_are_read_off_a_frame() -> None:
+    """Failed before: columns called sequence and time were expected, and nothing else."""
+    columns = {"episode": ["e1"] * 6 + ["e2"] * 6, "step": [*range(6)] * 2}
+    frame = pd.DataFrame(columns | {"state": [0, 1] * 6, "action": [0, 0, 1] * 4})
+    model = OptionsHMM(2, 2, 2)
+    canonical = frame.rename(columns={"episode": "sequence", "step": "time"})
+    assert torch.equal(model.check_data(frame)[0], model.check_data(canonical)[0])
+    assert model.read_as(frame) == {"sequence": "episode", "time": "step"}
+    assert OptionsHMM(num_options=2).for_data(frame) == model
+    assert model.read_as(frame[["state", "action"]]) == {}
+    with pytest.raises(ValueError, match="columns sequence, time, state, action were expected"):
+        model.check_data(frame.assign(reward=0.5))

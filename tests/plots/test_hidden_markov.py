@@ -61,7 +61,8 @@ def test_pictures_hold_what_was_found(result: Fit, frame: pd.DataFrame, tmp_path
     assert "never left" in legend.get_texts()[1].get_text()
     figure = plot_decoded_path(result, frame, 0, names=names)
     assert [ax.get_ylabel() for ax in figure.axes] == ["height", r"\$x", "P(state)"]
-    assert len(figure.axes[0].patches) == 2  # one visit to each state
+    visits = [len(of_state.get_paths()) for of_state in figure.axes[0].collections]
+    assert visits == [1, 1]  # one visit to each state
     assert viterbi_states(result, frame).state[0].tolist() == [0] * 20 + [1] * 25
     figure.savefig(tmp_path / "path.png")
     assert len(plot_decoded_path(result, frame, 1, ["height"], first=10, max_steps=5).axes) == 2

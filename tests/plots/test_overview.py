@@ -13,6 +13,8 @@ import pytest
 from zoo.table import every_row, quick_fit
 
 from inference import EM, fit
+from inference.plots import plot_signatures
+from inference.plots.components import plot_groups
 from inference.plots.overview import plot_fit
 from inference.report import write_report
 from ppl_models import Mixture, Normal
@@ -65,3 +67,17 @@ def test_a_report_through_the_fit(people, tmp_path) -> None:
     page = result.report(tmp_path / "page.html", people)
     assert page.read_text() == write_report(result, people, tmp_path / "other.html").read_text()
     assert result.report(tmp_path) == tmp_path / "report.html"
+
+
+def test_names_and_numbers_have_room() -> None:
+    """Failed before: "alcohol", of seven letters, was read as a mutation of the kind "coh", and
+    the numbers of forty columns lay on each other.
+    """
+    names = ["alcohol", "malic_acid", "proline"]
+    figure = plot_signatures(np.eye(3), names)
+    assert [tick.get_text() for tick in figure.axes[-1].get_xticklabels()] == names
+    for num_items, num_texts in ((20, 40), (21, 0)):
+        items = [f"E{j}" for j in range(num_items)]
+        means = np.zeros((2, num_items))
+        groups = plot_groups(means, means[0], means[0] + 1, items, ["0", "1"])
+        assert len(groups.axes[0].texts) == num_texts

@@ -19,7 +19,7 @@ from inference import EM, Fit, fit
 from inference.estimates import estimates_of
 from inference.plots.layers import plot_loadings
 from inference.report.fit import _answer
-from inference.report.sections import Subject
+from inference.report.sections import Local, Subject
 from inference.report.verdicts import on_convergence
 from inference.report.words import entry, finding, verdict_of
 from ppl_models import (
@@ -28,12 +28,14 @@ from ppl_models import (
     Blocks,
     ContinuousOptionsHMM,
     DeepDiscreteEncoder,
+    DeepNoisyOr,
     FactorAnalysis,
     HiddenMarkov,
     LatentAttributeModel,
     Normal,
     Poisson,
     SparseCoding,
+    Unmixing,
 )
 
 
@@ -284,3 +286,27 @@ def test_rows_worth_less_than_one_profile_draw_no_graph() -> None:
     words = page(quiet(LatentAttributeModel(q_matrix, items="dina"), answers), answers)
     assert "num_rows" not in words
     assert "No graph is drawn" in words
+
+
+def test_latents_have_one_name_and_reasons_are_the_right_ones() -> None:
+    """Failed before: causes_2 was latents_2 among the estimates, and 250 rows were too few for an
+    integral that has no scores.
+    """
+    rng = np.random.default_rng(0)
+    causes = (rng.random((300, 1)) < 0.4) & (rng.random((300, 3)) < 0.85)
+    data = pd.DataFrame(causes.repeat(3, 1) & (rng.random((300, 9)) < 0.9)).add_prefix("s") * 1.0
+    words = page(quiet(DeepNoisyOr(latent_sizes=(3, 1)), data, EM(max_iterations=50)), data)
+    assert "failure_2[causes_2[0], causes_1[0]]" in words
+    assert "latents_" not in words
+    spectra = rng.dirichlet([1.0] * 3, 60) @ rng.random((3, 30)) + 0.02 * rng.normal(size=(60, 30))
+    words = page(quiet(Unmixing(num_components=3), pd.DataFrame(spectra)), pd.DataFrame(spectra))
+    assert "too few" not in words
+    assert "not worked out for models of this kind" in words
+
+
+def test_rows_that_leave_more_open_than_the_weakest_direction_say_so() -> None:
+    """Failed before: two sections named different entries as the ones that are open."""
+    flat = Local(5, 0, 5, 5, True, (), "singular along b", faint=("a",))
+    assert "These rows leave more open" in flat.text()
+    assert "changes with all" not in flat.text()
+    assert "changes with all" in replace(flat, faint=()).text()

@@ -103,6 +103,11 @@ class HowMany:
         return self.noun
 
     @property
+    def chosen(self) -> int:
+        """The number, as every answer to "how many?" calls it."""
+        return self.num_components
+
+    @property
     def word(self) -> Status:
         """The status."""
         return self.status

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import Bernoulli, HiddenMarkov, MultivariateNormal, Normal, Poisson
-from ppl_models.data.sequences import as_item_sequences, inside_of
+from ppl_models.data.sequences import as_item_sequences, in_places, inside_of, places_in
 
 ONE, TWO = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), np.array([[7.0, 8.0]])
 
@@ -174,3 +174,68 @@ def test_settings_out_of_range_are_named(name: str) -> None:
     settings, words = SETTINGS[name]
     with pytest.raises(ValueError, match=words):
         HiddenMarkov(**({"num_states": 3} | settings))
+
+
+# ---------------------------------------------------------------- columns of places by their values
+
+
+def steps(num: int = 3, length: int = 8) -> pd.DataFrame:
+    """Rows of several animals, a day each, and a measurement."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "animal": np.repeat([f"a{i}" for i in range(num)], length),
+        "day": np.tile(np.arange(1, length + 1), num),
+        "x": rng.normal(size=num * length),
+    }
+    return pd.DataFrame(columns)
+
+
+def test_units_and_counted_steps_say_where_a_row_belongs() -> None:
+    """Failed before: all rows were one sequence, and animals and days were items of it."""
+    frame = steps()
+    canonical = frame.rename(columns={"animal": "sequence", "day": "time"})
+    numbered = frame.assign(animal=frame["animal"].str[1:].astype(int))
+    wide = frame.reset_index(names="Unnamed: 0")  # numbers of the rows as pandas writes them
+    mixed = frame.sort_values("day").reset_index(drop=True)
+    for given in (frame, numbered, wide, mixed, numbered.rename(columns={"animal": "id"})):
+        found = places_in(given)
+        assert found["sequence"] in ("animal", "id")
+        assert found["time"] == "day"
+        pd.testing.assert_frame_equal(
+            in_places(given).sort_values(["sequence", "time"])[["x"]].reset_index(drop=True),
+            canonical[["x"]],
+        )
+        model = HiddenMarkov(2).for_data(given)
+        assert model.num_items == 1
+        if given is not mixed:
+            same(model.check_data(given)[0], model.check_data(canonical)[0])
+    assert places_in(frame.rename(columns={"animal": "burst"}))["sequence"] == "burst"
+    assert places_in(frame[["day", "x"]][:8]) == {"time": "day"}
+    assert places_in(frame[["x"]]) == {}
+    assert places_in(canonical) == {"sequence": "sequence", "time": "time"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.assign(animal=np.repeat([3, 4, 9], 8)).rename(columns={"animal": "group"}),
+         "'group' holds one value after the other.*call it 'sequence'"),
+        (lambda f: f[["day", "x"]], "'day' counts rows, and would be an item.*'sequence'"),
+        (lambda f: f.drop(index=[3]), "'day' counts rows, and would be an item: call it 'time'"),
+        (lambda f: f.assign(day=f["day"] * 0.5), "'day' counts rows"),
+        (lambda f: f.assign(subject=f["animal"]), "tells sequences apart.*'animal', 'subject'"),
+        (lambda f: f.assign(beep=f["day"] + 1), "counts the steps was expected, got 'day', 'beep'"),
+        (lambda f: f.assign(sex=np.repeat([0, 1, 0], 8)), "'sex' holds one value in each sequence"),
+    ],
+    ids=["numbers", "no unit", "gap", "halves", "two units", "two counts", "constant"],
+)  # fmt: skip
+def test_columns_that_may_be_places_are_asked_about(change, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        HiddenMarkov(2, Normal()).for_data(change(steps()))
+
+
+def test_items_that_look_like_places_stay_where_the_model_knows_them() -> None:
+    frame = steps()[["day", "x"]]
+    assert HiddenMarkov(2, Normal(), 2).check_data(frame)[1] == ("day", "x")
+    switches = pd.DataFrame({"on": [0, 0, 1, 1, 0, 0, 1, 1], "level": [1, 2, 2, 3, 2, 1, 1, 2]})
+    assert places_in(switches) == {}

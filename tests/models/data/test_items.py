@@ -17,6 +17,7 @@ from ppl_models import (
     Bernoulli,
     Blocks,
     Categorical,
+    Covariates,
     DeepDiscreteEncoder,
     DeepNoisyOr,
     FactorAnalysis,
@@ -36,6 +37,7 @@ from ppl_models import (
     UsageFactorization,
     items_of,
 )
+from ppl_models.data.frames import row_names
 from ppl_models.data.items import described, refuse_lying
 from ppl_models.data.tables import CodesWarning
 
@@ -122,7 +124,7 @@ def test_doubtful_columns_are_named_with_how_to_decide() -> None:
     assert "column 'rating': a short run of whole numbers, taken for ordered categories" in words
     assert "items_of(data, {'rating': Normal()})" in words
     with pytest.warns(CodesWarning, match="numbers that count the rows, taken for measurements"):
-        items_of(pd.DataFrame({"id": range(1, 30)}))
+        items_of(pd.DataFrame({"place": range(1, 30)}))
     with pytest.warns(CodesWarning, match="few whole numbers, taken for measurements"):
         items_of(pd.DataFrame({"answer": [1, 2, 4, 5] * 5}))
 
@@ -337,3 +339,87 @@ def test_categories_that_were_not_seen_are_named_before_any_work(column: str, va
     for ask in asked:
         with pytest.raises(ValueError, match=f"column '{column}'.*'{value}' is unknown"):
             ask(new)
+
+
+# ---------------------------------------------------------------- names of rows
+
+
+def measured() -> pd.DataFrame:
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["x", "y"])
+
+
+NUMBERED = [("Unnamed: 0", range(40)), ("Unnamed: 0", range(1, 41)), ("X", range(1, 41))]
+NAMED = [("sample", [f"s{i}" for i in range(40)]), ("", [f"s{i}" for i in range(40)])]
+
+
+@pytest.mark.parametrize(("name", "entries"), [*NUMBERED, *NAMED, ("id", range(1001, 1041))])
+def test_a_first_column_that_names_the_rows_is_no_item(name, entries) -> None:
+    frame = measured()
+    frame.insert(0, name, list(entries))
+    assert row_names(frame) == name
+    assert items_of(frame) == Normal()
+    assert Mixture(2).for_data(frame) == Mixture(2).for_data(measured())
+    found, names = Mixture(2).for_data(frame).check_data(frame)
+    assert names == ("x", "y")
+    assert found.shape == (40, 2)
+    assert Mixture(2).for_data(frame).read_as(frame) == {"row": name}
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "words"),
+    [
+        ("Unnamed: 0", [1, *range(1, 40)], "'Unnamed: 0' holds entries under no name, as of rows"),
+        (
+            "id",
+            [1, *range(1, 40)],
+            "'id' holds 39 different whole numbers in 40 rows",
+        ),
+        (
+            "id",
+            [7, *range(1, 40)],
+            "'id' holds 39 different whole numbers in 40 rows",
+        ),
+        ("person_id", [*range(5, 44), 1], "'person_id' holds a different whole number in each row"),
+    ],
+)
+@pytest.mark.parametrize("component", [None, Normal()], ids=["open", "normal"])
+def test_numbers_that_may_name_rows_are_neither_items_nor_dropped(
+    name, entries, words, component
+) -> None:
+    """Failed before: a mixture of normals took them for measurements, and said nothing."""
+    frame = measured()
+    frame.insert(0, name, entries)
+    model = Mixture(2) if component is None else Mixture(2, component)
+    with pytest.raises(ValueError, match=words):
+        model.for_data(frame)
+    assert Mixture(2, Normal(), 3).check_data(frame)[1] == (name, "x", "y")
+
+
+def test_a_table_without_rows_does_not_lie_on_its_side() -> None:
+    with pytest.raises(ValueError, match="data: at least one row was expected, got none"):
+        Mixture(2).for_data(measured()[:0])
+
+
+def test_names_and_numbers_that_are_data_stay() -> None:
+    frame = measured()
+    for name, entries in (("dose", range(1, 41)), ("X", np.arange(40) ** 2), ("town", ["a"] * 40)):
+        first = frame.copy()
+        first.insert(0, name, list(entries))
+        assert row_names(first) is None
+    named = frame.set_axis(pd.Index([f"s{i}" for i in range(40)], name="sample"))
+    named.insert(0, "name", [f"n{i}" for i in range(40)])
+    assert row_names(named) is None  # the index names the rows already
+
+
+def test_texts_among_covariates_are_coded() -> None:
+    """Failed before: "use Covariates.from_frame"."""
+    rng = np.random.default_rng(0)
+    table = measured().assign(sex=rng.choice(["m", "f"], 40), age=rng.normal(40, 5, 40))
+    known = Covariates.from_frame(table[["sex", "age"]])
+    assert known.terms == ("intercept", "sex=m", "age")  # the first category is the reference
+    for given in (("sex", "age"), ["sex", "age"], table[["sex", "age"]]):
+        assert Mixture(2, covariates=given).for_data(table).covariates == known
+        assert Mixture(2, Normal(), 2, covariates=given).for_data(table).covariates == known
+    assert Mixture(2, covariates=table["sex"]).covariates == Covariates.from_frame(table[["sex"]])
+    with pytest.raises(ValueError, match="expected among the columns, beside the items"):
+        Mixture(2, covariates=table[["sex"]]).for_data(measured())
