@@ -15,6 +15,7 @@ Source: Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), doi:10.1214/17-BA10
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.global_state import quiet
 from ppl_models.data.tables import checks_data, first_tensor
-from ppl_models.parts.repr import told, told_html
+from ppl_models.parts.repr import listed, told, told_html
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed
 
@@ -188,7 +189,8 @@ def compare(
         seed: of the folds, the same for all fits.
 
     Raises:
-        ValueError: for fewer than two fits, fits of other data than ``data``, or too few draws.
+        ValueError: for fewer than two fits, fits of other data than ``data`` or of different
+            columns, or too few draws.
 
     Warns:
         UserWarning: for each pair of kinds of numbers that are not comparable.
@@ -220,6 +222,7 @@ def compare(
             " compare(fits, data), or compare(fits, ()) of programs that take none"
         )
     _check_same_kind(fits)
+    _check_same_columns(fits)
     for name, member in fits.items():
         member.refuse_weights("compare")
         _check_same_data(name, member, data)
@@ -293,6 +296,27 @@ def _check_same_kind(fits: Mapping[str, Fit]) -> None:
             " fits of its kind to the same rows and variates; beside others, compare what they say"
             " of the rows (posterior_latents, simulated rows)"
         )
+
+
+def _check_same_columns(fits: Mapping[str, Fit]) -> None:
+    """Refuse fits whose likelihoods are of different columns, given ones such as covariates aside.
+
+    Columns of arrays have no names, and are counted.
+    """
+    drawn = {
+        name: member.item_names[: len(member.item_names) - member.structure.num_given]
+        for name, member in fits.items()
+        if checks_data(member.model) and member.item_names
+    }
+    for name, other in itertools.combinations(drawn, 2):
+        own, others = drawn[name], drawn[other]
+        is_numbered = any(names[0] == "0" for names in (own, others))
+        if len(own) != len(others) if is_numbered else set(own) != set(others):
+            raise ValueError(
+                f"compare: fits of the same columns were expected, got fit {name!r} of"
+                f" {listed(map(repr, own), 6)} and fit {other!r} of {listed(map(repr, others), 6)}:"
+                " likelihoods of different columns cannot be held against each other"
+            )
 
 
 def _check_same_data(name: str, member: Fit, data: Any) -> None:

@@ -466,7 +466,7 @@ class DeepDiscreteEncoder(OpenItems):
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self._width, self.response, for_fit)
         if for_fit:
-            check_reach(table, names, self.response)
+            check_reach(table, names, self.response, least=DISPERSION_RANGE[0])
         return table, names
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:

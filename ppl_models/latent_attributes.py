@@ -18,6 +18,7 @@ from ppl_models.data.frames import as_frame, column_names, holds_texts, is_frame
 from ppl_models.data.items import ByColumn, OpenItems
 from ppl_models.data.tables import ColumnsWarning, as_items, check_reach, quoted
 from ppl_models.deep_discrete_encoder import (
+    DISPERSION_RANGE,
     dispersion_prior,
     intercepts_prior,
     loadings_prior,
@@ -702,7 +703,7 @@ class LatentAttributeModel(OpenItems):
     def _check_items(self, data: Any, for_fit: bool) -> tuple[Tensor, tuple[str, ...]]:
         table, names = as_items(data, self._sizes[0], self.response, for_fit)
         if for_fit:
-            check_reach(table, names, self.response)
+            check_reach(table, names, self.response, least=DISPERSION_RANGE[0])
         return table, names
 
     def _items_of(self, data: Any) -> Any:

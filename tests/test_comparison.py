@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -84,3 +85,19 @@ def test_compare_ranks_the_true_family_first_and_names_what_differs(tmp_path):
     page = write_comparison_report(comparison, tmp_path / "comparison.html").read_text()
     assert "encoder predicts unseen rows best, " in page
     assert page.count("data:image/png") == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fits_of_different_columns_are_refused_and_covariates_are_none() -> None:
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 120)
+    frame = pd.DataFrame((rng.random((120, 4)) < np.where(group, 0.8, 0.2)[:, None]).astype(int))
+    frame.columns, items = list("abcd"), list("abc")
+    frame["age"] = 40 + 10 * group + rng.normal(0, 5, 120)
+    plain = fit(Mixture(2, Bernoulli()), frame[items])
+    with pytest.raises(ValueError, match=r"same columns .* 'less' of 'a', 'b', 'c' and .* 'd'"):
+        compare({"less": plain, "more": fit(Mixture(2, Bernoulli()), frame[list("abcd")])}, frame)
+    given = fit(Mixture(2, Bernoulli(), covariates="age"), frame[["age", *items]])
+    array = fit(Mixture(1, Bernoulli()), frame[items].to_numpy())
+    assert compare({"plain": plain, "given": given}, frame, num_folds=2).best == "given"
+    assert compare({"plain": plain, "array": array}, frame[items], num_folds=2).best == "plain"

@@ -138,6 +138,9 @@ def posterior_latents(
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
     solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
 
+    Of a fit with draws it is that at ``fit.params``, their means, which may be surer than the mean
+    over draws; :func:`inference.fitting.export.to_arviz` has the latter.
+
     Args:
         data: the rows, or :class:`~inference.RowBlocks`, of which one block
             is held at a time.

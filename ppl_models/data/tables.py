@@ -362,13 +362,15 @@ def check_reach(
     response: ResponseFamily,
     bound: float | None = None,
     remedy: str = "",
+    least: float = 0.0,
 ) -> None:
-    """Columns that predictors are linear in must not lie too far from zero.
+    """Columns that predictors are linear in must not lie too far from zero, or vary too little.
 
     Args:
         table: (N, J), NaN where missing; names: of the columns; response: their family.
         bound: half-width of the interval of the predictors; each family's own if None.
         remedy: what else to do than to change the data.
+        least: smallest variance that the model has.
 
     Raises:
         ValueError: naming the column.
@@ -376,9 +378,16 @@ def check_reach(
     for family, columns, _ in response.blocks(table.shape[1]):
         reach = family.bound if bound is None else bound
         for j in range(columns.start, columns.stop) if family.is_linear else ():
-            observed = table[~table[:, j].isnan(), j]
-            mean = float(family.statistic(observed).mean()) if len(observed) else 0.0
-            if abs(mean) > reach / 2 and not bool((observed == observed[0]).all()):
+            observed = family.statistic(table[~table[:, j].isnan(), j])
+            if not len(observed) or bool((observed == observed[0]).all()):
+                continue
+            mean, variance = float(observed.mean()), float(observed.var(correction=0))
+            if variance < least:
+                raise ValueError(
+                    f"data: column {names[j]!r} has variance {variance:g}, and the smallest of the"
+                    f" model is {least:g}: standardise it, or change its unit"
+                )
+            if abs(mean) > reach / 2:
                 raise ValueError(
                     f"data: column {names[j]!r} has mean {abs(mean):g} in size, too far from zero"
                     f" for parameters within {reach:g}: standardise it, or change its unit{remedy}"

@@ -26,6 +26,7 @@ from ppl_models import (
     Bernoulli,
     Blocks,
     Dag,
+    DeepDiscreteEncoder,
     ExpDINA,
     Hierarchy,
     HigherOrder,
@@ -473,3 +474,17 @@ def test_what_is_asked_of_saturated_items_keeps_to_the_profiles_of_the_hierarchy
         frozenset((0, 1)),
         frozenset((0, 1, 2)),
     }
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LatentAttributeModel(np.eye(2, dtype=int)[[0, 1, 0, 1]], response=Normal()),
+        DeepDiscreteEncoder(4, (2,), response=Normal(), penalty=None),
+    ],
+)
+def test_columns_that_vary_less_than_the_model_can_are_refused(model: Any) -> None:
+    """All variances would lie on the bound, and the attributes be those of no data."""
+    items = 1e-4 * np.random.default_rng(0).normal(size=(60, 4))
+    with pytest.raises(ValueError, match=r"'0' has variance .*e-09, and the smallest .* 1e-06"):
+        fit(model, items)
