@@ -111,8 +111,13 @@ class SparseCoding(OpenItems):
     def __post_init__(self) -> None:
         plain_fields(self)
         self._settle()
-        for name in ("num_columns", "sparsity"):
-            check_size("SparseCoding", name, getattr(self, name))
+        check_size("SparseCoding", "num_columns", self.num_columns)
+        if self.sparsity == 0:
+            raise ValueError(
+                "SparseCoding: sparsity, how many columns of the dictionary a row may use, was"
+                f" expected, such as SparseCoding(num_columns={self.num_columns}, sparsity=1)"
+            )
+        check_size("SparseCoding", "sparsity", self.sparsity)
         for name in ("num_columns", "num_items"):
             if self.sparsity > (getattr(self, name) or self.sparsity):
                 raise ValueError(

@@ -885,10 +885,17 @@ def assemble(
         else ranking.best
     )
     if not math.isfinite(float(outcome.objective[best])):
+        nought = [] if problem.fixed is None else problem.fixed.shares_of_nought
         raise ValueError(
             f"{NO_ANSWER} the {outcome.objective_name} is {float(outcome.objective[best])} at the"
             " best of them, so that the data have no density under the model that a computer can"
-            f" hold. {REMEDY}"
+            " hold. "
+            + (
+                f"Shares of {listed(nought)} are known to be 0, where their prior has no density:"
+                " give 1e-12 instead, or, for moves of a hidden chain, allowed="
+                if nought
+                else REMEDY
+            )
         )
     params = {name: value[best].clone() for name, value in outcome.params.items()}
     params = params if outcome.is_named else engine_problem.structure.canonical(params)

@@ -54,6 +54,15 @@ class Fixed:
         """Values of the sites of which some entry is known."""
         return {name: own for name, own in self.values.items() if not bool(own.isnan().all())}
 
+    @property
+    def shares_of_nought(self) -> list[str]:
+        """Sites of probability vectors of which an entry is known to be zero."""
+        return [
+            name
+            for name, own in self.known.items()
+            if is_shares(self.supports[name]) and bool((own == 0).any())
+        ]
+
     def tied(self, name: str, value: Tensor) -> Tensor:
         """Value (..., *shape) of a site with tied entries at their mean; differentiable."""
         if name not in self.ties:

@@ -700,3 +700,11 @@ def test_a_slope_of_nought_is_a_mixture_without_the_covariate() -> None:
     plain = fit(Mixture(2, Normal()), NUMBERS)
     assert held.log_likelihood == pytest.approx(plain.log_likelihood, abs=0.02)
     assert held.num_parameters == plain.num_parameters
+
+
+def test_a_move_known_not_to_happen_is_told_of_where_the_prior_excludes_it() -> None:
+    known = {"transitions": [[NAN, NAN], [0.0, NAN]]}
+    flat = fit(HiddenMarkov(2, Normal(), concentration=1.0), CHAINS, fixed=known)
+    assert float(flat.params["transitions"][1, 0]) == 0
+    with pytest.raises(ValueError, match="Shares of transitions are known to be 0.*allowed="):
+        fit(HiddenMarkov(2, Normal(), concentration=1.1), CHAINS, fixed=known)

@@ -349,6 +349,7 @@ def test_an_interrupted_run_resumes_to_the_same_answer(
     ("call", "message"),
     [
         (lambda: SparseCoding(4, 0, 1), "num_columns must be a positive integer"),
+        (lambda: SparseCoding(num_columns=5), "sparsity, how many columns.*was expected"),
         (lambda: SparseCoding(4, 3, 4), "sparsity must be at most num_columns = 3"),
         (lambda: SparseCoding(2, 3, 3), "sparsity must be at most num_items = 2"),
         (lambda: SparseCoding(4, 3, 1, noise=0.0), "noise must lie in"),
