@@ -330,10 +330,6 @@ class Structure:
         """Point estimates of the local sites of ``data``, by site, if any."""
         return {}
 
-    def without_error_spread(self, params: Params, local: Params, data: Any) -> Params:
-        """Estimates of rows that scatter as true ones do, for tables to be drawn from."""
-        return local
-
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params | None:
         """Simulate with lengths, gaps and covariates of ``data``; None for any rows."""
         return None
@@ -830,6 +826,12 @@ def refused_rows(structure: Structure, data: Any) -> Tensor | None:
     None if there are none.
     """
     return None
+
+
+@functools.singledispatch
+def without_error_spread(structure: Structure, params: Params, local: Params, data: Any) -> Params:
+    """Estimates of rows that scatter as true ones do, for tables to be drawn from."""
+    return local
 
 
 @functools.singledispatch

@@ -33,6 +33,7 @@ Sums = Callable[
 
 MOST_COORDINATES = 256  # of one restart whose second derivatives are taken
 MOST_DENSE = 64  # of one restart whose second derivatives are all taken at once
+ONE_STEP = 20  # L-BFGS iterations asked for, up to which Newton steps that gained are enough
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 MOST_MARGINAL = 100  # likewise, of a log-posterior, which no E-step changes
 # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
@@ -76,10 +77,11 @@ class Expectation:
         )
 
     def maximise(self, posteriors: FactorPosteriors, params: Params, num_steps: int) -> Params:
-        """Maximise in closed form, by a few Newton steps or, where none gains, by L-BFGS.
+        """Maximise in closed form, by Newton's method or L-BFGS; one that does not gain stays.
 
         Newton steps that gain without arriving are an M-step of generalised EM, whose posteriors
-        change before the next one anyway.
+        change before the next one anyway; where more than ``ONE_STEP`` steps are asked for, L-BFGS
+        goes on.
 
         Where continuous latents are integrated, the log-posterior itself, which is as dear as its
         bound and takes few steps where a variance near zero asks hundreds of EM.
@@ -263,7 +265,8 @@ class Expectation:
         if derivatives is not None:
             assert colouring is not None
             end, arrived = climb(gradient, derivatives, start, colouring.reach, **effort)
-            is_done = bool((arrived | (end != start).any(1)).all())
+            moved = (end != start).any(1) & (num_steps <= ONE_STEP)
+            is_done = bool((arrived | moved).all())
         if not is_done:
             end = _by_gradient(
                 gradient,

@@ -40,6 +40,7 @@ from inference.acdc.choice import MIN_SHARE, best_segments, discrepancy_left
 from inference.acdc.criterion import PENALTY, drawn_like, quick_discrepancies
 from inference.base.drawing import Answer, draw
 from inference.base.frames import pd
+from inference.base.structure import without_error_spread
 from inference.fitting.columns import as_fitted
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
@@ -355,8 +356,8 @@ class _Tables:
 
     def _draw(self, source: Fit, seed: int) -> Any:
         if source.structure.local_sites:
-            data, structure = self.problem.data, source.structure
-            local = structure.without_error_spread(source.params, source.local or {}, data)
+            data, local = self.problem.data, source.local or {}
+            local = without_error_spread(source.structure, source.params, local, data)
             return drawn_like(replace(source, local=local), data, seed).to(data)
         return simulated_like(self.problem, source, seed)
 

@@ -153,7 +153,7 @@ def test_a_laplace_approximation_of_nothing_is_refused():
         fit(
             DeepNoisyOr(5, (3, 1), (0.5, 0.5)),
             np.ones((6, 5)),
-            Laplace(4, EM(max_iterations=5, accelerate=False, num_inner=2)),
+            Laplace(4, EM(max_iterations=1, accelerate=False, num_inner=2)),
             seed=4,
         )
 

@@ -31,6 +31,7 @@ from inference.base.structure import (
     conditional_log_likelihoods,
     num_density_items,
     refused_rows,
+    without_error_spread,
 )
 from inference.programs.program import Params, Program
 from inference.structures.factorization.dispatch import in_cells, solved_rows, updates_of
@@ -128,28 +129,6 @@ class FactorizationStructure(Structure):
         if about.counts or about.nonnegative:
             return {"activities": solved_rows(updates_of(data, about, params), phi)}
         return {"activities": torch.linalg.lstsq(phi.mT, data.mT).solution.mT}
-
-    def without_error_spread(self, params: Params, local: Params, data: Tensor) -> Params:
-        r"""Activities that scatter over rows as true ones do, for tables to be drawn from.
-
-        Those estimated scatter by their errors too. With C their covariance over rows and V the
-        mean over rows of the errors' covariance :math:`(\sum_j \phi_{kj} \phi_{lj} /
-        \operatorname{Var} x_{nj})^{-1}`, they are drawn towards their mean by A, which leaves
-        :math:`A C A^\top = (C - V)_+`, and kept at zero or above.
-        """
-        z, phi, delta = local["activities"], params["signatures"], params.get("dispersion")
-        variance = mean = (z @ phi).clamp(min=LEAST_MEAN)
-        if delta is not None:
-            variance = mean * (1 + delta * (mean if self.about.variance == "quadratic" else 1))
-        weights = variance.reciprocal() * ~data.isnan()
-        information = torch.einsum("kj,nj,lj->nkl", phi, weights, phi)
-        errors = torch.linalg.pinv(information, hermitian=True).mean(0)
-        spread, turns = torch.linalg.eigh(torch.cov(z.mT).reshape(errors.shape))
-        scales = spread.clamp(min=LEAST_SPREAD * spread[-1]).sqrt()
-        left, axes = torch.linalg.eigh((turns * scales.square()) @ turns.mT - errors)
-        inverse, root = ((turns / scales) @ turns.mT, (axes * left.clamp(min=0).sqrt()) @ axes.mT)
-        centre = z.mean(0)
-        return {"activities": (centre + (z - centre) @ inverse @ root).clamp(min=0)}
 
     def expected_rows(self, program: Program, params: Params) -> Tensor:
         """The fitted means of the rows, (N, J), given the activities that suit each best."""
@@ -272,6 +251,30 @@ def _(
 @refused_rows.register(FactorizationStructure)
 def _(structure: FactorizationStructure, data: Tensor) -> Tensor | None:
     return data.nansum(-1) == 0 if structure.about.counts else None
+
+
+@without_error_spread.register(FactorizationStructure)
+def _(structure: FactorizationStructure, params: Params, local: Params, data: Tensor) -> Params:
+    r"""Activities that scatter over rows as true ones do, for tables to be drawn from.
+
+    Those estimated scatter by their errors too. With C their covariance over rows and V the
+    mean over rows of the errors' covariance :math:`(\sum_j \phi_{kj} \phi_{lj} /
+    \operatorname{Var} x_{nj})^{-1}`, they are drawn towards their mean by A, which leaves
+    :math:`A C A^\top = (C - V)_+`, and kept at zero or above.
+    """
+    z, phi, delta = local["activities"], params["signatures"], params.get("dispersion")
+    variance = mean = (z @ phi).clamp(min=LEAST_MEAN)
+    if delta is not None:
+        variance = mean * (1 + delta * (mean if structure.about.variance == "quadratic" else 1))
+    weights = variance.reciprocal() * ~data.isnan()
+    information = torch.einsum("kj,nj,lj->nkl", phi, weights, phi)
+    errors = torch.linalg.pinv(information, hermitian=True).mean(0)
+    spread, turns = torch.linalg.eigh(torch.cov(z.mT).reshape(errors.shape))
+    scales = spread.clamp(min=LEAST_SPREAD * spread[-1]).sqrt()
+    left, axes = torch.linalg.eigh((turns * scales.square()) @ turns.mT - errors)
+    inverse, root = ((turns / scales) @ turns.mT, (axes * left.clamp(min=0).sqrt()) @ axes.mT)
+    centre = z.mean(0)
+    return {"activities": (centre + (z - centre) @ inverse @ root).clamp(min=0)}
 
 
 @num_density_items.register(FactorizationStructure)
