@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from inference.base.align import Alignment, Labels
+from inference.base.starts import StartSearch
 from inference.base.steps import Steps
 from inference.base.structure import (
     Capability,
@@ -65,7 +66,8 @@ NAMED = (
     "They are named so that they last longest; compare an option between groups with that in mind,"
     " or say by stickiness= that options are kept"
 )
-NUM_STARTS = 4  # the recommended number: one from moments, three at random
+NUM_STARTS = 4  # where a search is dear: one from moments, three at random
+SEARCH = StartSearch(batch=12, rungs=((60, 6), (150, 3)), replicates=2, stall=2, cap=48)
 NUM_CANDIDATES, SHORT_RUN = (
     3,
     30,
@@ -320,18 +322,18 @@ class OptionsStructure(Structure):
         )
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """Recommend EM from a start by moments and three at random.
+        """Recommend EM from a start by moments and random ones, until they meet.
 
-        One start for one option.
-
-        With thousands of policies to estimate the likelihood ends in a long slope: hundredths of a
-        nat, far below what the data say, would take half of the time.
+        One start for one option. With thousands of policies to estimate the likelihood ends in a
+        long slope: hundredths of a nat, far below what the data say, would take half of the time.
         """
         from inference.engines.em import EM
 
-        return Recommendation(
-            EM(tolerance=1e-6), num_restarts=NUM_STARTS if self.about.num_options > 1 else 1
-        )
+        if self.about.num_options == 1:
+            return Recommendation(EM(tolerance=1e-6), num_restarts=1)
+        numbers = problem.data[..., 0].numel() * self.about.num_options**2
+        search = SEARCH if SEARCH.first_work * numbers <= SEARCH.budget else None
+        return Recommendation(EM(tolerance=1e-6), num_restarts=NUM_STARTS, search=search)
 
 
 def _switches(c: ChainDescription) -> int:

@@ -190,6 +190,7 @@ def test_two_optima_of_one_height_are_said_to_be_ambiguous():
         found,
         objective=found.objective[found.best].repeat(2) - torch.tensor([0.0, 1e-7]),
         optimum=torch.tensor([0, 1]),
+        replicates=None,
         best=0,
     )
     assert twins.is_ambiguous
