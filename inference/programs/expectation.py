@@ -265,8 +265,8 @@ class Expectation:
         if derivatives is not None:
             assert colouring is not None
             end, arrived = climb(gradient, derivatives, start, colouring.reach, **effort)
-            moved = (end != start).any(1) & (num_steps <= ONE_STEP)
-            is_done = bool((arrived | moved).all())
+            has_gained = (end != start).any(1)
+            is_done = bool((arrived | (has_gained & (num_steps <= ONE_STEP))).all())
         if not is_done:
             end = _by_gradient(
                 gradient,
