@@ -829,8 +829,8 @@ def refused_rows(structure: Structure, data: Any) -> Tensor | None:
 
 
 @functools.singledispatch
-def without_error_spread(structure: Structure, params: Params, local: Params, data: Any) -> Params:
-    """Estimates of rows that scatter as true ones do, for tables to be drawn from."""
+def shrunken_estimates(structure: Structure, params: Params, local: Params, data: Any) -> Params:
+    """Shrunken estimates of rows, which scatter as the truth does, not as estimates do."""
     return local
 
 

@@ -18,9 +18,9 @@ The evidence is twice the gain in log-likelihood, or ACDC's: how far the compone
 discrepancy that the components leave, :math:`\log L(K_0) - \log L(K_0 + 1)`, L as in
 :mod:`inference.acdc.choice`. The share of half that makes a step there clear is not asked for: what
 exact noise does to a step is learned from the tables. A factorization's activities are estimated,
-and scatter more than true ones: tables are drawn with that excess taken off. Without that a tenth
-of tables of few counts had a limit above the truth at a nominal 5 %
-(``benchmarks/at_least.jsonl``).
+and scatter more than true ones, so that tables drawn from them show too little evidence where
+counts are few: tables are drawn from shrunken activities. Levels reached are in
+``benchmarks/at_least.jsonl``.
 
 Sources: R. Marcus, E. Peritz and K. R. Gabriel (1976), doi:10.1093/biomet/63.3.655; J. Besag and P.
 Clifford (1991), doi:10.1093/biomet/78.2.301; G. J. McLachlan (1987), doi:10.2307/2347790.
@@ -40,7 +40,7 @@ from inference.acdc.choice import MIN_SHARE, best_segments, discrepancy_left
 from inference.acdc.criterion import PENALTY, drawn_like, quick_discrepancies
 from inference.base.drawing import Answer, draw
 from inference.base.frames import pd
-from inference.base.structure import without_error_spread
+from inference.base.structure import shrunken_estimates
 from inference.fitting.columns import as_fitted
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
@@ -357,7 +357,7 @@ class _Tables:
     def _draw(self, source: Fit, seed: int) -> Any:
         if source.structure.local_sites:
             data, local = self.problem.data, source.local or {}
-            local = without_error_spread(source.structure, source.params, local, data)
+            local = shrunken_estimates(source.structure, source.params, local, data)
             return drawn_like(replace(source, local=local), data, seed).to(data)
         return simulated_like(self.problem, source, seed)
 

@@ -16,7 +16,7 @@ import torch
 
 from inference import Fit
 from inference.acdc import acdc
-from inference.base.structure import without_error_spread
+from inference.base.structure import shrunken_estimates
 from inference.selection import at_least, fit_grid, lower_limit as module, repeat_choice
 from inference.selection.lower_limit import _Shown
 from inference.structures.registry import structure_of
@@ -196,7 +196,7 @@ def test_activities_of_drawn_tables_scatter_as_true_ones(variance: str | None) -
     found = structure.solve_local(params, counts)
     spread = np.cov(truth.T)
     excess = np.cov(found["activities"].mT) - spread
-    kept = without_error_spread(structure, params, found, counts)["activities"]
+    kept = shrunken_estimates(structure, params, found, counts)["activities"]
     kept = np.cov(kept.mT) - spread
     assert np.diag(excess).min() > 0.15 * np.diag(spread).min()
     assert abs(kept).max() < 0.35 * abs(excess).max()

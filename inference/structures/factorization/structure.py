@@ -31,7 +31,7 @@ from inference.base.structure import (
     conditional_log_likelihoods,
     num_density_items,
     refused_rows,
-    without_error_spread,
+    shrunken_estimates,
 )
 from inference.programs.program import Params, Program
 from inference.structures.factorization.dispatch import in_cells, solved_rows, updates_of
@@ -253,13 +253,13 @@ def _(structure: FactorizationStructure, data: Tensor) -> Tensor | None:
     return data.nansum(-1) == 0 if structure.about.counts else None
 
 
-@without_error_spread.register(FactorizationStructure)
+@shrunken_estimates.register(FactorizationStructure)
 def _(structure: FactorizationStructure, params: Params, local: Params, data: Tensor) -> Params:
-    r"""Activities that scatter over rows as true ones do, for tables to be drawn from.
+    r"""Shrunken activities, whose covariance over rows is that of the true ones.
 
-    Those estimated scatter by their errors too. With C their covariance over rows and V the
+    Estimated activities scatter by their errors too. With C their covariance over rows and V the
     mean over rows of the errors' covariance :math:`(\sum_j \phi_{kj} \phi_{lj} /
-    \operatorname{Var} x_{nj})^{-1}`, they are drawn towards their mean by A, which leaves
+    \operatorname{Var} x_{nj})^{-1}`, activities are shrunk to their mean by A, which leaves
     :math:`A C A^\top = (C - V)_+`, and kept at zero or above.
     """
     z, phi, delta = local["activities"], params["signatures"], params.get("dispersion")
