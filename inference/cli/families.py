@@ -381,7 +381,7 @@ def _with_labels(call: Call) -> pd.DataFrame:
     answers = read_frame(call, [name for name in call.columns or names if name != column])
     labels = read_mixed(call, [column], [column])[column]
     if labels.dtype.kind == "f":  # of an array, which has no texts
-        labels = labels.map("{:g}".format, na_action="ignore")
+        labels = labels.map("{:.15g}".format, na_action="ignore")
     return answers.assign(**{column: labels})
 
 
