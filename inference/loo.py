@@ -221,6 +221,7 @@ def cross_validate(
     """
     seed = as_seed("cross_validate", seed)
     check_asked("cross_validate", result, data)
+    result = without_replicates(result)
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
     table = first_tensor(data)

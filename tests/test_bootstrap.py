@@ -14,7 +14,7 @@ from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 from inference import EM, Bootstrap, compare, fit
 from inference.base.checkpoint import Checkpoint
 from inference.bootstrap import bootstrap
-from inference.loo import loo
+from inference.loo import cross_validate, loo
 from inference.programs.global_state import quiet
 from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
@@ -91,6 +91,7 @@ def test_replicates_are_no_posterior(asked_first):
         for each in (fits[2], replicated)
     ]
     assert compared[0] == pytest.approx(compared[1], abs=1e-4)
+    assert cross_validate(replicated, rows, 2).elpd == pytest.approx(compared[0], abs=1e-4)
 
 
 @pytest.mark.parametrize(
