@@ -327,7 +327,7 @@ class ContinuousOptionsStructure(Structure):
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random starts; "spectral": the best of three times as many after 15 iterations."""
+        """Random starts; "spectral": the best of three times as many after 30 iterations."""
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
