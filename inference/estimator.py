@@ -301,8 +301,9 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         drawn = self.fit_.simulate(n_samples, self._seed())
         sites = observed_sites(self.fit_, self._first_row)
         latent = one_latent("sample", self.fit_, list(self.fit_.latents or ()), self.site)
-        return np.column_stack([as_array(drawn[name]) for name in sites]), whole_numbers(
-            drawn[latent]
+        codes = whole_numbers(drawn[latent])
+        return np.column_stack([as_array(drawn[name]) for name in sites]), (
+            codes if self._names is None else self._names[codes]
         )
 
     # ---------------------------------------------------------------- what scikit-learn asks
