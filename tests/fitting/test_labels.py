@@ -357,6 +357,9 @@ def test_an_estimator_takes_labels_as_y() -> None:
     named = ZooEstimator(Mixture(2), semi_supervised=True).fit(x, names)
     assert named.predict(x[:20]).tolist() == [["ill", "well"][k] for k in by_hand.predict(x[:20])]
     assert named.classes_.tolist() == ["ill", "well"]
+    rows, drawn = named.sample(400)
+    assert set(drawn) == {"ill", "well"}
+    assert (named.predict(rows) == drawn).mean() > 0.8
     plain = ZooEstimator(Mixture(2)).fit(x, told)
     assert plain.fit_.labels is None
     assert not hasattr(plain, "classes_")
