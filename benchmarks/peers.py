@@ -1021,7 +1021,7 @@ def posteriors() -> Iterator[Job]:
         return float(ess[~ess.isnan()].min())
 
     for name, family in nuts_others.FAMILIES.items():
-        case = family(np.random.default_rng(0), 200)
+        case = family(np.random.default_rng(0), 500)  # of 200 a component may empty
         point = fit(case.model, case.rows, EM(), num_restarts=5, seed=0)
         supports = problem_of(point.model, case.rows, 0).supports()
         bounds = {

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
+from scipy import fft
 
 from inference.base.component_noise import Cells, NoiseDraws, numpy_generator
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
@@ -84,15 +85,16 @@ class KDE:
             u.std(0, ddof=1) if n > 1 else np.zeros(num), (quartiles[1] - quartiles[0]) / 1.34
         )
         half_width = np.sqrt(5.0) * np.maximum(0.9 * spread * n**-0.2, 1.0 / GRID)  # (D,)
-        size = GRID if self.periodic else 2 * GRID
         cell = np.minimum((u * GRID).astype(np.int64), GRID - 1)
         counts = np.bincount((cell + GRID * np.arange(num)).ravel(), minlength=GRID * num)
         counts = counts.reshape(num, GRID).astype(float)
-        if not self.periodic:
-            counts = np.concatenate([counts, counts[:, ::-1]], 1)
-        distance = np.minimum(np.arange(size), size - np.arange(size)) / GRID
-        kernel = np.maximum(1 - (distance / half_width[:, None]) ** 2, 0.0)
-        density = np.fft.irfft(np.fft.rfft(counts) * np.fft.rfft(kernel), size)[:, :GRID]
+        steps = np.arange(GRID // 2 + 1 if self.periodic else GRID + 1)
+        kernel = np.maximum(1 - (steps / (GRID * half_width[:, None])) ** 2, 0.0)
+        spectrum = fft.dct(kernel, 1)  # of the kernel on both sides
+        if self.periodic:
+            density = fft.irfft(fft.rfft(counts) * spectrum, GRID)
+        else:  # of the counts and their reflection
+            density = fft.idct(fft.dct(counts) * spectrum[:, :GRID])
         density = np.maximum(density, 0.0)
         density /= density.mean(1, keepdims=True)
         logs = np.log(density, out=np.zeros_like(density), where=density > 0)

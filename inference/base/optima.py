@@ -110,6 +110,20 @@ def _degenerate(problem: Problem, params: Params, finite: Tensor) -> tuple[tuple
     return tuple(next(found) if is_finite else ("not finite",) for is_finite in finite.tolist())
 
 
+def better_half(objective: Tensor, active: Tensor, converged: Tensor) -> Tensor:
+    """Restarts of a race that go on: as many as half of those active, the best of all.
+
+    Those that have converged hold places among them.
+
+    Args:
+        objective: (R,); active: indices of the restarts still running; converged: (R,) bool.
+    """
+    rivals = torch.cat([active, converged.nonzero()[:, 0]])
+    value = objective[rivals].nan_to_num(-math.inf)
+    best = value.argsort(descending=True, stable=True)[: -(-len(active) // 2)]
+    return active[best[best < len(active)].sort().values]
+
+
 def distinct_optima(
     problem: Problem, params: Params, objective: Tensor, spread: float | None = None
 ) -> Tensor:

@@ -79,7 +79,8 @@ def log_likelihood_rows(
     :math:`\lambda` are the log-odds of mean chances over chains from uniform bits that are weighted
     in the same way, kept within .002 and .998.
 
-    T doubles from 20 until the mean bias of a row, half the variance, is below .001, at most 320.
+    T is 20, then as many times twice that as bring the mean bias of a row, half the variance, below
+    .001 if it falls like 1 / T, then doubles until the bias is; at most 320.
 
     Args:
         gibbs: the sampler, which may have an estimate of its own (one of activities beside bits).
@@ -98,9 +99,10 @@ def log_likelihood_rows(
             for num, own in _chains(params, state, NUM_CHAINS)
         ]
         estimate = LikelihoodEstimate.of(torch.cat(parts))
-        if length >= MOST_LENGTH or float(estimate.variances.mean(-1).max()) <= 2 * LEAST_BIAS:
+        excess = float(estimate.variances.mean(-1).max()) / (2 * LEAST_BIAS)
+        if length >= MOST_LENGTH or excess <= 1:
             return estimate
-        length *= 2
+        length = min(MOST_LENGTH, length * 2 ** math.ceil(math.log2(min(excess, MOST_LENGTH))))
 
 
 def _chains(params: Params, state: Latents, num: int) -> Iterator[tuple[int, Params]]:

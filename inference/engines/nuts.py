@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,8 @@ from torch import Tensor
 from inference.base.align import relabel_draws
 from inference.base.checkpoint import Checkpoint
 from inference.base.exchangeable import labels_of, renamed_in_words
-from inference.base.outcome import ConvergenceWarning, Outcome
+from inference.base.optima import degenerate_restarts
+from inference.base.outcome import ConvergenceWarning, DegenerateWarning, Outcome
 from inference.base.progress import NoProgress, Progress
 from inference.base.structure import is_method, open_sites
 from inference.engines.em import EM
@@ -516,6 +518,8 @@ def draws_of_sets(
     return [{name: own(value, s) for name, value in params.items()} for s in range(num_sets)]
 
 
+LOOKED_AT = 100  # draws, for empty components
+MOST_DEGENERATE = 0.05  # share of them that is no matter
 GOOD_RHAT = 1.01  # Vehtari et al. 2021, doi:10.1214/20-BA1221
 
 
@@ -567,6 +571,7 @@ def posterior_outcome(
             ConvergenceWarning,
             stacklevel=3,
         )
+    _warn_degenerate(problem, flat)
     mean = {name: value.mean(0, keepdim=True) for name, value in flat.items()}
     with torch.no_grad():
         log_likelihood = program.log_marginal(mean).double().cpu().reshape(1)
@@ -600,3 +605,21 @@ def posterior_outcome(
         sample_stats=sample_stats,
         renamed=renamed_in_words(found, changed),
     )
+
+
+def _warn_degenerate(problem: Problem, draws: Params) -> None:
+    """Warn where a component is empty, or is another's copy, in a share of the draws (S, ...)."""
+    num = len(next(iter(draws.values())))
+    some = torch.arange(0, num, max(1, num // LOOKED_AT))
+    found = degenerate_restarts(problem, {name: value[some] for name, value in draws.items()})
+    faults = Counter(word for words in found for word in words)
+    share = sum(bool(words) for words in found) / len(found)
+    if share > MOST_DEGENERATE:
+        warnings.warn(
+            f"in {share:.0%} of the draws the solution is degenerate, most often because"
+            f" {faults.most_common(1)[0][0]}: the data say nothing of such a component, whose"
+            " parameters then follow their prior alone, to the ends of their intervals if it is"
+            " flat; take fewer components, or informative priors",
+            DegenerateWarning,
+            stacklevel=4,
+        )

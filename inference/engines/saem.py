@@ -151,6 +151,12 @@ class SAEM:
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
     ) -> Outcome:
         """Run every restart from ``start`` (R, ...)."""
+        return self._outcome(problem, *self.climb(problem, start, progress, checkpoint))
+
+    def climb(
+        self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
+    ) -> tuple[SAEMState, DrawSteps, torch.Generator]:
+        """Run every restart, and return its last state; the likelihood is not estimated there."""
         if self.batch_rows is not None and self.batch_rows > problem.num_rows:
             raise ValueError(
                 f"SAEM: batch_rows = {self.batch_rows} exceeds the {problem.num_rows} rows of the"
@@ -184,7 +190,7 @@ class SAEM:
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return self._outcome(problem, state, steps, generator)
+        return state, steps, generator
 
     def _iterate(
         self,

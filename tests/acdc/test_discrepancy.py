@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import xlogy
 
 from inference.acdc import KDE, KNN, Histogram
 from inference.acdc.discrepancy import null_moments
@@ -21,6 +22,29 @@ def test_kde_null_equals_the_published_one(n, mean):
     values = [KDE(periodic=True).columns(rng.standard_normal((n, 96))).sum() for _ in range(4)]
     sd = {214: 0.037, 1000: 0.012, 5000: 0.002}[n]
     assert abs(np.mean(values) - mean) < 3 * sd / 2 + 0.01 * mean
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_kde_is_the_divergence_of_sums_of_kernels(periodic):
+    """Epanechnikov kernels at the cells of the grid, summed one by one, both ends joined or
+    reflected.
+    """
+    scores = np.random.default_rng(3).normal(0.3, 1.2, (40, 2))
+    u, grid = stats.norm.cdf(scores), 2048
+    expected = []
+    for column in u.T:
+        quarter, three = np.quantile(column, (0.25, 0.75))
+        spread = min(column.std(ddof=1), (three - quarter) / 1.34)
+        width = np.sqrt(5) * 0.9 * spread * 40**-0.2 * grid
+        cells = np.floor(column * grid)
+        places = cells[:, None] + grid * np.arange(-1, 2)
+        if not periodic:
+            places = np.concatenate([cells, -1 - cells, 2 * grid - 1 - cells])[:, None]
+        gaps = (np.arange(grid) - places.reshape(-1, 1)) / width
+        density = np.maximum(1 - gaps**2, 0).sum(0)
+        density /= density.mean()
+        expected.append(xlogy(density, density).mean())
+    assert KDE(periodic=periodic).columns(scores) == pytest.approx(expected, abs=1e-12)
 
 
 def test_knn_is_near_zero_on_exact_noise_and_near_truth_off_it():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inference import EM, fit
 from inference.base.degenerate import shared_values
-from inference.base.optima import distinct_optima, objective_of
+from inference.base.optima import better_half, distinct_optima, objective_of
 from inference.base.structure import Problem
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params
@@ -147,3 +147,13 @@ def test_optima_of_draws_differ_by_a_relative_distance():
     for factor, expected in ((0.999, [0, 1, 0, 0]), (1.001, [0, 0, 0, 0])):
         found = distinct_optima(problem, params, objective, relative * factor)
         assert found.tolist() == expected
+
+
+def test_a_converged_restart_takes_a_place_in_the_better_half():
+    objective = torch.tensor([1.0, 5.0, 3.0, 4.0, torch.nan])
+    active, none = torch.tensor([0, 2, 3, 4]), torch.zeros(5, dtype=torch.bool)
+    assert better_half(objective, active, none).tolist() == [2, 3]
+    converged = none.clone()
+    converged[1] = True
+    assert better_half(objective, active, converged).tolist() == [3]
+    assert better_half(objective, torch.tensor([3]), converged).tolist() == []

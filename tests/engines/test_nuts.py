@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -13,14 +14,21 @@ import torch
 from support.screening import QUICK, exact_share, results, screened_fit, screening
 from support.two_skills import GRAPH, encoder_truth
 
-from inference import EM, NUTS, SVI, Fit, Laplace, LowRank, MeanField, fit
+from inference import EM, NUTS, SVI, DegenerateWarning, Fit, Laplace, LowRank, MeanField, fit
 from inference.base.diagnostics import ess_of_draws, rhat_of_draws
-from inference.engines.nuts import window_ends
+from inference.engines.nuts import _warn_degenerate, window_ends
 from inference.fitting.export import summary
+from inference.fitting.problem import problem_of
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
 from inference.programs.program import simulate
-from ppl_models import DeepDiscreteEncoder, FactorAnalysis, GaussianFactorization
+from ppl_models import (
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    GaussianFactorization,
+    Mixture,
+    Normal,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
@@ -196,3 +204,23 @@ def test_a_ridge_that_is_nearly_flat_has_a_metric() -> None:
     assert result.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.draws["signatures"].shape == (1, 4, 1, 5)
     assert factors.local_draws["activities"].shape == (1, 4, 60, 1)
+
+
+def test_draws_with_an_empty_component_are_said():
+    """Two normals far apart: a draw without rows in the second one, then most draws so."""
+    rows = torch.cat(
+        [torch.randn(40, 1, dtype=torch.float64), torch.randn(40, 1, dtype=torch.float64) + 9]
+    )
+    problem = problem_of(Mixture(2, Normal(), 1), rows, 0)
+    draws = {
+        "weights": torch.tensor([[0.5, 0.5]], dtype=torch.float64).repeat(100, 1),
+        "predictors": torch.tensor([[[0.0], [9.0]]], dtype=torch.float64).repeat(100, 1, 1),
+        "dispersion": torch.ones(100, 2, 1, dtype=torch.float64),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_degenerate(problem, draws)
+    draws["weights"][:60] = torch.tensor([1 - 1e-6, 1e-6], dtype=torch.float64)
+    draws["predictors"][:60, 1], draws["dispersion"][:60, 0] = 400.0, 30.0
+    with pytest.warns(DegenerateWarning, match=r"60% of the draws .* component 1 is empty"):
+        _warn_degenerate(problem, draws)

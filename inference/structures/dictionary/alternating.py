@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint
+from inference.base.optima import better_half
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.structure import Problem
@@ -28,8 +29,9 @@ from inference.structures.dictionary.decoders import (
     unit_columns,
 )
 from ppl_models.descriptions.components import DictionaryDescription
-from ppl_models.parts.validation import check_number, check_size, plain_fields
+from ppl_models.parts.validation import check_flag, check_number, check_size, plain_fields
 
+RACE = (10, 20, 40)
 OBJECTIVE = "log-posterior of dictionary and codes"
 SMALLEST_RESIDUAL = 1e-16  # of the sum of squares of the data: nothing is left to explain
 
@@ -121,6 +123,7 @@ class AlternatingMinimization:
         tolerance: relative fall of the squared error.
         num_refits: pairs of solutions an iteration with supports held; 0 decodes after every
             dictionary.
+        race: after 10, 20 and 40 iterations only the better half of the restarts goes on.
 
     Raises:
         ValueError: for numbers that are not positive, a negative num_refits, or another decoder.
@@ -130,6 +133,7 @@ class AlternatingMinimization:
     max_iterations: int = 300
     tolerance: float = 1e-6
     num_refits: int = 3
+    race: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.decoder, BackwardElimination | HardThresholding | Pursuit):
@@ -138,6 +142,7 @@ class AlternatingMinimization:
                 f" {self.decoder!r}"
             )
         _check(self, max_iterations=1, tolerance=0.0, num_refits=0)
+        check_flag("AlternatingMinimization", "race", self.race)
 
     def run(
         self, problem: Problem, start: Params, progress: Progress, checkpoint: Path | None
@@ -172,6 +177,8 @@ class AlternatingMinimization:
             course.converged[active] = done
             course.active = active[~done]
             course.history = torch.cat([course.history, course.error[None]])
+            if self.race and len(course.history) in RACE:
+                course.active = better_half(-course.error, course.active, course.converged)
             progress.update(
                 len(course.history),
                 -float(course.error.min()),

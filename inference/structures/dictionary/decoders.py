@@ -36,15 +36,36 @@ def least_squares(cross: Tensor, gram: Tensor) -> Tensor:
 
 
 def amounts_on(chosen: Tensor, cross: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Least-squares amounts on supports (R, N, s), and the squared error of dropping each."""
+    """Least-squares amounts on supports (R, N, s), and the inverse of each Gram matrix."""
     size, m = chosen.shape[-1], gram.shape[-1]
     pairs = chosen.unsqueeze(-1) * m + chosen.unsqueeze(-2)  # (R, N, s, s)
     block = gram.flatten(1).gather(1, pairs.flatten(1)).reshape(pairs.shape)
     inverse = torch.linalg.inv(
         block + RIDGE * torch.eye(size, dtype=gram.dtype, device=gram.device)
     )
-    amounts = (inverse @ cross.gather(-1, chosen).unsqueeze(-1)).squeeze(-1)
-    return amounts, amounts.square() / inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
+    return (inverse @ cross.gather(-1, chosen).unsqueeze(-1)).squeeze(-1), inverse
+
+
+def without_cheapest(chosen: Tensor, amounts: Tensor, inverse: Tensor) -> tuple[Tensor, ...]:
+    r"""Supports, amounts and inverses without the entry that is cheapest to drop.
+
+    Dropping entry i of a support raises the squared error by :math:`h_i^2 / P_{ii}`, with h the
+    amounts and P the inverse of the Gram matrix, and leaves :math:`h - P_{\cdot i} h_i / P_{ii}`
+    and :math:`P - P_{\cdot i} P_{i \cdot} / P_{ii}`. One of a negative amount goes first.
+    """
+    size = chosen.shape[-1]
+    diagonal = inverse.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
+    cost = torch.where(amounts > 0, amounts.square() / diagonal, 0.0)
+    worst = cost.argmin(-1, keepdim=True)
+    column = inverse.gather(-1, worst.unsqueeze(-2).expand(*inverse.shape[:-1], 1)).squeeze(-1)
+    scaled = column / diagonal.gather(-1, worst)
+    amounts = amounts - scaled * amounts.gather(-1, worst)
+    inverse = torch.addcmul(inverse, scaled.unsqueeze(-1), column.unsqueeze(-2), value=-1.0)
+    others = torch.arange(size - 1, device=chosen.device)
+    kept = others + (others >= worst)  # (R, N, s - 1)
+    rows = inverse.gather(-2, kept.unsqueeze(-1).expand(*kept.shape, size))
+    inverse = rows.gather(-1, kept.unsqueeze(-2).expand(*kept.shape, size - 1))
+    return chosen.gather(-1, kept), amounts.gather(-1, kept), inverse
 
 
 def on_support(chosen: Tensor, cross: Tensor, gram: Tensor) -> Tensor:
@@ -123,11 +144,9 @@ class BackwardElimination:
                 codes[:, i] += slope / curvature[:, i : i + 1]
                 codes[:, i].clamp_(min=0)
         chosen = codes.mT.topk(min(self.width * sparsity, codes.shape[1]), -1).indices
+        amounts, inverse = amounts_on(chosen, cross, gram)
         while chosen.shape[-1] > sparsity:
-            amounts, cost = amounts_on(chosen, cross, gram)
-            worst = torch.where(amounts > 0, cost, 0.0).argmin(-1, keepdim=True)
-            kept = torch.ones_like(chosen, dtype=torch.bool).scatter(-1, worst, False)
-            chosen = chosen[kept].reshape(*chosen.shape[:-1], -1)
+            chosen, amounts, inverse = without_cheapest(chosen, amounts, inverse)
         return on_support(chosen, cross, gram)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from inference.base.checkpoint import Checkpoint, read_tensors, refuse_other, write_tensors
+from inference.base.optima import better_half
 from inference.base.outcome import ConvergenceWarning, Outcome
 from inference.base.progress import Progress
 from inference.base.streaming.processes import Processes
@@ -375,7 +376,8 @@ class Course:
     def advance(self, value: Tensor, tolerance: float, rungs: tuple[int, ...]) -> float:
         """Take in objectives (A,), stop finished and slow restarts; return the largest gain.
 
-        ``rungs``: iterations after which the better half goes on.
+        ``rungs``: iterations after which as many as the better half go on; restarts that have
+        converged take their places among these.
         """
         active = self.active
         gain, least = (value - self.last[active]).abs(), tolerance * value.abs().clamp(min=1e-300)
@@ -384,8 +386,7 @@ class Course:
         self.rounds[active] += 1
         active = active[~done]
         if len(self.history) + 1 in rungs and len(active):
-            best = self.last[active].argsort(descending=True, stable=True)[: -(-len(active) // 2)]
-            active = active[best.sort().values]
+            active = better_half(self.last, active, self.converged)
         self.active = active
         self.history = torch.cat([self.history, self.last[None]])
         self.num_sweeps += 3 * CHECK_EVERY

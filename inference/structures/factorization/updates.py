@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -773,14 +773,29 @@ def polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
 def _polished(updates: Counts | LeastSquares, phi: Tensor) -> Tensor:
     mean = updates.row_means()
     z = mean.new_ones(1, len(mean), phi.shape[1]) * mean.clamp(min=1e-3)
-    solved = z[0].clone()
-    running = torch.arange(len(mean), device=mean.device)
+    if isinstance(updates, Counts) and updates.takes_newton(phi.shape[1]):
+        corner = Corner(phi.shape[1])
+
+        def newton_step(own: Counts, z: Tensor, value: Tensor) -> Pair:
+            z = own._better_rows(z.mT.contiguous(), phi, corner)[0].mT
+            return z, own.values(z, phi)
+
+        z = _settled(updates, z, phi, newton_step)  # where no such step gains, EM goes on
+    return _settled(updates, z, phi, lambda own, z, value: _row_step(own, z, phi, value))[0]
+
+
+def _settled(
+    updates: Any, z: Tensor, phi: Tensor, step: Callable[[Any, Tensor, Tensor], Pair]
+) -> Tensor:
+    """Activities (1, N, K) after steps of each row until these gain next to nothing."""
+    solved = z.clone()
+    running = torch.arange(z.shape[1], device=z.device)
     last = updates.values(z, phi)
     for _ in range(POLISH_STEPS):
         value = last
         for _ in range(CHECK_EVERY):
-            z, value = _row_step(updates, z, phi, value)
-        solved[running] = z[0]
+            z, value = step(updates, z, value)
+        solved[:, running] = z
         going = ((value - last).abs() > POLISHED * value.abs().clamp(min=1.0))[0].nonzero().ravel()
         if not len(going):
             break

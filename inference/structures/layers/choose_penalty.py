@@ -249,11 +249,8 @@ class ChoosePenalty:
     ) -> list[_Candidate]:
         out = []
         for g, own in enumerate(models):
-            shrunk = self.engine.run(_of(plain, own), start, progress, next(files))
-            best = int(torch.where(shrunk.objective.isnan(), -torch.inf, shrunk.objective).argmax())
-            model, params = thresholded(
-                own, own.layers(), {name: value[best] for name, value in shrunk.params.items()}
-            )
+            shrunk, converged = self._shrunk(_of(plain, own), start, progress, next(files))
+            model, params = thresholded(own, own.layers(), shrunk)
             given = replace(_of(plain, model), start_given=True)
             refit = self.engine.run(
                 given,
@@ -261,8 +258,22 @@ class ChoosePenalty:
                 progress,
                 next(files),
             )
-            out.append(_Candidate(g, model, refit, bool(shrunk.converged[best])))
+            out.append(_Candidate(g, model, refit, converged))
         return out
+
+    def _shrunk(
+        self, problem: Problem, start: Params, progress: Progress, file: Path | None
+    ) -> tuple[Params, bool]:
+        """Best estimate under a penalty, and whether it converged; one needs no likelihood."""
+        if isinstance(self.engine, SAEM) and len(next(iter(start.values()))) == 1:
+            state, *_ = self.engine.climb(problem, start, progress, file)
+            params, converged, best = state.estimate(), state.converged, 0
+            params = params if problem.fixed is None else problem.fixed.restored(params)
+        else:
+            found = self.engine.run(problem, start, progress, file)
+            params, converged = found.params, found.converged
+            best = int(torch.where(found.objective.isnan(), -torch.inf, found.objective).argmax())
+        return {name: value[best] for name, value in params.items()}, bool(converged[best])
 
     def _improved(
         self,

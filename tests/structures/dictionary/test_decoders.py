@@ -15,8 +15,10 @@ from inference.structures.dictionary.decoders import (
     HardThresholding,
     Pursuit,
     Shrinkage,
+    amounts_on,
     decode,
     unit_columns,
+    without_cheapest,
 )
 from ppl_models.datasets import sample_sparse_codes
 
@@ -29,6 +31,27 @@ def best_support(row: np.ndarray, dictionary: np.ndarray, sparsity: int) -> floa
         optimize.nnls(dictionary[:, list(chosen)], row)[1]
         for chosen in itertools.combinations(range(dictionary.shape[1]), sparsity)
     )
+
+
+def test_supports_without_the_cheapest_entry_are_least_squares_of_the_rest() -> None:
+    truth, rows, _ = case(num_rows=20, sparsity=3, angle=30.0, noise=0.1)
+    gram, cross = (truth.T @ truth)[None], (rows @ truth)[None]
+    chosen = torch.rand(1, 20, truth.shape[1]).argsort(-1)[..., :5]
+    before = amounts_on(chosen, cross, gram)
+    kept, amounts, inverse = without_cheapest(chosen, *before)
+    for row, some, rest, found, given in zip(
+        rows, chosen[0], kept[0], amounts[0], before[0][0], strict=True
+    ):
+        errors = [
+            float((row - truth[:, own] @ torch.linalg.lstsq(truth[:, own], row).solution).norm())
+            for own in (torch.cat([some[:i], some[i + 1 :]]) for i in range(5))
+        ]
+        negative = (given <= 0).nonzero().ravel()
+        dropped = int(negative[0]) if len(negative) else int(np.argmin(errors))
+        assert rest.tolist() == [int(one) for i, one in enumerate(some) if i != dropped]
+        torch.testing.assert_close(found, torch.linalg.lstsq(truth[:, rest], row).solution)
+    again = amounts_on(kept, cross, gram)
+    torch.testing.assert_close((amounts, inverse), again, rtol=1e-8, atol=1e-8)
 
 
 def test_decoders_against_all_supports() -> None:

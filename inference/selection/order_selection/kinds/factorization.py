@@ -110,8 +110,12 @@ class CountingTerms(Counting):
     def starts(self, problem: Problem, place: Place) -> Params:
         """Return the first candidate's factors, the smaller fit grown, and random starts."""
         given = [_factors(place.nested[place.k])] if place.nested else []
-        if place.smaller is not None:
-            given.append(grown(place.smaller, place.grid.table))
+        smaller = place.smaller
+        if smaller is not None:
+            given.append(grown(smaller, place.grid.table))
+            # what is left over falls from number to number: a dispersion falls from the last one's
+            settled = {n: v[None] for n, v in smaller.params.items() if n == "dispersion"}
+            given = [start | settled for start in given]
         drawn = problem.structure.start(problem, "spectral", place.num_random)
         assert drawn is not None
         return {
