@@ -4,13 +4,14 @@ starts, on fresh seeds.
 Data of K = 3, 4, 5 components of moderate separation: yes-or-no answers (latent classes), normal
 items, counts, multivariate normals, and a user's own program of a mixture. Harder ones: full and
 skew normals that overlap, K components fitted to data of one ("flat", "flat answers"), hidden
-Markov chains of normals and of letters, DINA, encoders of two layers with a given graph. The best
-known optimum is the best of ``--long`` starts run to the end, half random, and of the run from the
-truth, among the solutions that are no spikes, empty components or copies. Each line says which
-share of the seeds reached it (within a millionth of its value, or above it), the iterations of EM
-over all starts (an iteration is one E-step), the seconds of a plain call, and how often the call
-said that it was unsure. ``plain_starts.jsonl`` beside it: twenty seeds a kind, 300 rows, 100 long
-starts (60 for encoders and chains), on a busy machine, so that its seconds say little.
+Markov chains of normals and of letters, DINA, encoders of two layers with a given graph, options of
+finite and of continuous states. The best known optimum is the best of ``--long`` starts run to the
+end, half random, and of the run from the truth, among the solutions that are no spikes, empty
+components or copies. Each line says which share of the seeds reached it (within a millionth of its
+value, or above it), the iterations of EM over all starts (an iteration is one E-step), the seconds
+of a plain call, and how often the call said that it was unsure. ``plain_starts.jsonl`` beside it:
+twenty seeds a kind, 300 rows, 100 long starts (60 for encoders and chains), on a busy machine, so
+that its seconds say little.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from inference import EM, Fit, fit
 from ppl_models import (
     Bernoulli,
     Categorical,
+    ContinuousOptionsHMM,
     DeepDiscreteEncoder,
     HiddenMarkov,
     LatentAttributeModel,
@@ -39,6 +41,7 @@ from ppl_models import (
     Mixture,
     MultivariateNormal,
     Normal,
+    OptionsHMM,
     Poisson,
     SkewNormal,
 )
@@ -199,6 +202,27 @@ def encoder(k: int, num_rows: int, draw: torch.Generator) -> tuple[Any, Tensor]:
     return model, torch.exp(skills @ loadings.mT + 0.7 * speed + noise)
 
 
+def options(k: int, num_rows: int, draw: torch.Generator) -> tuple[Any, Any]:
+    """Four actions in five states, by options that are kept with chance .8."""
+    z = chain(k, num_rows, draw)
+    state = torch.randint(5, z.shape, generator=draw)
+    chances = torch.rand(k, 5, 4, generator=draw, dtype=F64) ** 3
+    action = torch.multinomial(chances[z, state].flatten(0, 1), 1, generator=draw).view(z.shape)
+    return OptionsHMM(5, 4, k), {"state": state, "action": action}
+
+
+def continuous_options(k: int, num_rows: int, draw: torch.Generator) -> tuple[Any, Any]:
+    """The same along two wandering features, log-odds of actions linear in them."""
+    z = chain(k, num_rows, draw)
+    state = torch.sin(0.3 * torch.randn(*z.shape, 2, generator=draw, dtype=F64).cumsum(1))
+    weights = 3.0 * torch.randn(k, 4, 2, generator=draw, dtype=F64)
+    offsets = torch.randn(k, 4, generator=draw, dtype=F64)
+    odds = (weights[z] @ state.unsqueeze(-1)).squeeze(-1) + offsets[z]
+    chances = odds.softmax(-1).flatten(0, 1)
+    action = torch.multinomial(chances, 1, generator=draw).view(z.shape)
+    return ContinuousOptionsHMM(2, 4, k), {"state": state, "action": action}
+
+
 HARDER: dict[str, Callable[[int, int, torch.Generator], tuple[Any, Tensor]]] = {
     "overlapping": overlapping,
     "skew": skew,
@@ -208,6 +232,8 @@ HARDER: dict[str, Callable[[int, int, torch.Generator], tuple[Any, Tensor]]] = {
     "chain_of_letters": chain_of_letters,
     "diagnosis": diagnosis,
     "encoder": encoder,
+    "options": options,
+    "continuous_options": continuous_options,
 }
 
 

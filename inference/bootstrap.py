@@ -115,7 +115,7 @@ def bootstrap(
         seed: of the simulated data.
 
     Returns:
-        The fit with ``draws`` (1, B, ...).
+        The fit with ``draws`` (1, B, ...), and :class:`Bootstrap` for its method.
 
     Raises:
         ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, or a
@@ -143,7 +143,18 @@ def bootstrap(
         (estimate.method if estimate.method is not None else EM()) if method is None else method
     )
     draws = replicates(problem, estimate.params, engine, num_replicates, seed, NoProgress(), None)
-    return dataclasses.replace(estimate, draws={name: value[None] for name, value in draws.items()})
+    return dataclasses.replace(
+        estimate,
+        draws={name: value[None] for name, value in draws.items()},
+        method=Bootstrap(engine, num_replicates),
+    )
+
+
+def without_replicates(fit: Fit) -> Fit:
+    """The point estimate of a fit whose draws are replicates; any other fit as it is."""
+    if not isinstance(fit.method, Bootstrap):
+        return fit
+    return dataclasses.replace(fit, draws=None, method=fit.method.engine)
 
 
 def replicates(

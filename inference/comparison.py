@@ -29,6 +29,7 @@ from inference.acdc.criterion import acdc
 from inference.base.diagnostics import pareto_k
 from inference.base.drawing import ask, draw
 from inference.base.structure import num_density_items
+from inference.bootstrap import without_replicates
 from inference.engines.importance import GOOD_K
 from inference.fitting.columns import count_rows
 from inference.fitting.result import Fit
@@ -221,6 +222,7 @@ def compare(
             "compare: the data of the fits were expected, got None; a fit holds no rows:"
             " compare(fits, data), or compare(fits, ()) of programs that take none"
         )
+    fits = {name: without_replicates(member) for name, member in fits.items()}
     _check_same_kind(fits)
     _check_same_columns(fits)
     for name, member in fits.items():

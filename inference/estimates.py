@@ -18,6 +18,7 @@ from torch import Tensor
 from inference.base.plugins import load_kind
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unlisted_sites
+from inference.bootstrap import Bootstrap
 from inference.fitting.columns import (
     Names,
     Variable,
@@ -74,7 +75,7 @@ class Estimate:
 
     Args:
         site: of the program; entry: names along its dims, () for a single number.
-        value: the point estimate, or the mean of the draws.
+        value: the point estimate, or the mean of posterior draws.
         error: standard error, or standard deviation of the draws; low, high: the interval; all NaN
             where there is none.
     """
@@ -267,13 +268,16 @@ def _estimates(
         if not isinstance(data, RowBlocks):
             checked(fit.model, data)
     if fit.draws is not None:
+        replicated = isinstance(fit.method, Bootstrap)  # their mean is the estimate and its bias
         ends = [(1 - level) / 2, (1 + level) / 2]
         rows: list[Estimate] = []
         for each in listed:
             draws = each.of(fit.draws[each.site].detach().double().flatten(0, 1))
             limits = np.quantile(draws.cpu().numpy(), ends, axis=0)  # torch's stops at 2^24
-            rows += _rows(each, draws.mean(0), draws.std(0), *map(torch.as_tensor, limits))
-        return EstimateTable(tuple(rows), level, "posterior draws", "")
+            value = each.of(fit.params[each.site].double()) if replicated else draws.mean(0)
+            rows += _rows(each, value, draws.std(0), *map(torch.as_tensor, limits))
+        source = "bootstrap replicates" if replicated else "posterior draws"
+        return EstimateTable(tuple(rows), level, source, "")
     errors, limits_of, note, is_flat, rest = _standard_errors(fit, data, level, always)
     source = "standard errors from the curvature of the log-likelihood" if errors else ""
     free: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -340,10 +344,11 @@ def summary_of(
             f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its"
             " errors are read from, got another number"
         )
-    drawn = fit.draws is not None
     source = (
-        f"posterior draws by {type(fit.method).__name__}"
-        if drawn
+        table.source
+        if isinstance(fit.method, Bootstrap)
+        else f"posterior draws by {type(fit.method).__name__}"
+        if fit.draws is not None
         else "standard error, given the graph that was chosen"
         if fit.choice
         else "standard error"

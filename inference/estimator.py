@@ -259,13 +259,37 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         table = self._table(X)
         return self.fit_.score(table)
 
-    def bic(self, X: Any) -> float:
-        """BIC: -2 log-likelihood of X + log N a free parameter, N the number of rows in ``fit``."""
-        return self.fit_.price - 2 * float(self.score_samples(X).sum())
+    def bic(self, X: Any, sample_weight: Any = None) -> float:
+        """BIC: -2 log-likelihood of X + log N a free parameter, N the number of rows in ``fit``.
 
-    def aic(self, X: Any) -> float:
-        """AIC: -2 log-likelihood of X + 2 a free parameter."""
-        return 2 * self.fit_.num_parameters - 2 * float(self.score_samples(X).sum())
+        Args:
+            X: the rows; sample_weight: as in ``fit``, where it was given.
+
+        Raises:
+            ValueError: without the weights of a weighted fit, of which N is the sum.
+        """
+        return self.fit_.price - 2 * self._log_likelihood("bic", X, sample_weight)
+
+    def aic(self, X: Any, sample_weight: Any = None) -> float:
+        """AIC: -2 log-likelihood of X + 2 a free parameter; arguments as of ``bic``."""
+        return 2 * self.fit_.num_parameters - 2 * self._log_likelihood("aic", X, sample_weight)
+
+    def _log_likelihood(self, caller: str, X: Any, sample_weight: Any) -> float:
+        rows = self.score_samples(X)
+        if sample_weight is None and self.fit_.row_weights is not None:
+            raise ValueError(
+                f"{caller}: sample_weight was expected, as fit had it, got none; fit_.{caller} is"
+                " that of the rows of the fit"
+            )
+        if sample_weight is None:
+            return float(rows.sum())
+        weights = np.asarray(sample_weight, dtype=np.float64)
+        if weights.shape != rows.shape:
+            raise ValueError(
+                f"{caller}: sample_weight: one number for each of the {len(rows):,} rows was"
+                f" expected, got shape {weights.shape}"
+            )
+        return float(rows @ weights)
 
     @available_if(_has_classes)
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -277,8 +301,9 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         drawn = self.fit_.simulate(n_samples, self._seed())
         sites = observed_sites(self.fit_, self._first_row)
         latent = one_latent("sample", self.fit_, list(self.fit_.latents or ()), self.site)
-        return np.column_stack([as_array(drawn[name]) for name in sites]), whole_numbers(
-            drawn[latent]
+        codes = whole_numbers(drawn[latent])
+        return np.column_stack([as_array(drawn[name]) for name in sites]), (
+            codes if self._names is None else self._names[codes]
         )
 
     # ---------------------------------------------------------------- what scikit-learn asks

@@ -28,6 +28,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from inference.base.diagnostics import psis
+from inference.bootstrap import without_replicates
 from inference.engines.importance import GOOD_K
 from inference.fitting.columns import as_fitted
 from inference.fitting.draws import log_likelihood_of_draws
@@ -110,17 +111,19 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
     """
     check_asked("loo", result, data)
     data = as_fitted(result, data)
-    if result.draws is None:
+    drawn = without_replicates(result).draws
+    if drawn is None:
         raise ValueError(
-            "loo: posterior draws were expected, got a point estimate; use cross_validate, or fit"
-            " with NUTS or Laplace"
+            "loo: posterior draws were expected, got a point estimate"
+            f"{'' if result.draws is None else ' and its bootstrap replicates'}; use"
+            " cross_validate, or fit with NUTS or Laplace"
         )
     if result.labels:
         raise ValueError(
             "loo: a fit without labels was expected, whose draws know of a row no more than its"
             " entries: cross_validate refits with the labels of the other rows"
         )
-    draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()}
+    draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in drawn.items()}
     num_draws = len(next(iter(draws.values())))
     if num_draws < LEAST_DRAWS:
         raise ValueError(f"loo: at least {LEAST_DRAWS} draws were expected, got {num_draws}")
@@ -218,6 +221,7 @@ def cross_validate(
     """
     seed = as_seed("cross_validate", seed)
     check_asked("cross_validate", result, data)
+    result = without_replicates(result)
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
     table = first_tensor(data)

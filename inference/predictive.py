@@ -235,7 +235,8 @@ def predictive_check(
     """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
 
     Args:
-        fit: the fit; its point estimate is simulated from.
+        fit: the fit; its point estimate is simulated from, or evenly spaced draws where continuous
+            latents of the rows were drawn, whose means would vary too little.
         data: (N, J), NaN where missing.
         num_simulations: number of simulated data sets, drawn with the seeds ``seed``, ``seed + 1``,
             ...

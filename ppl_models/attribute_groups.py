@@ -165,7 +165,7 @@ class AttributeGroups(OpenModel):
             return replace(self, groups=tuple(map(str, range(int(last.nan_to_num(0.0).max()) + 1))))
         self._refuse_no_column(data)
         labels = data[self.column].dropna().tolist()
-        texts = {f"{label:g}" if isinstance(label, float) else str(label) for label in labels}
+        texts = {f"{label:.15g}" if isinstance(label, float) else str(label) for label in labels}
         return replace(self, groups=tuple(sorted(texts)))
 
     def _refuse_no_column(self, frame: Any) -> None:
@@ -291,11 +291,11 @@ class AttributeGroups(OpenModel):
         """Label of a group as text; whole floats as integers, numbers where no label is one."""
         if not isinstance(value, float) or str(value) in self.groups:
             return str(value)
-        if f"{value:g}" in self.groups or any(
+        if f"{value:.15g}" in self.groups or any(
             label.replace(".", "", 1).isdigit() for label in self.groups
         ):
-            return f"{value:g}"
-        return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:g}"
+            return f"{value:.15g}"
+        return self.groups[int(value)] if value in range(len(self.groups)) else f"{value:.15g}"
 
     def expected_responses(self, params: Mapping[str, Tensor], profiles: Tensor) -> Tensor:
         """Expected responses E[x_v | profile] of every item version, (..., C, V)."""

@@ -11,9 +11,10 @@ import pytest
 import torch
 from support.two_skills import GRAPH, TIGHT, answers, encoder, encoder_truth
 
-from inference import EM, Bootstrap, fit
+from inference import EM, Bootstrap, compare, fit
 from inference.base.checkpoint import Checkpoint
 from inference.bootstrap import bootstrap
+from inference.loo import cross_validate, loo
 from inference.programs.global_state import quiet
 from inference.programs.program import Program, simulate
 from inference.uncertainty import standard_errors
@@ -64,6 +65,33 @@ def test_bootstrap_spreads_like_the_standard_errors_and_exports():
         bootstrap(replicated)
     with pytest.raises(ValueError, match="point estimate"):
         standard_errors(replicated, data)
+
+
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_replicates_are_no_posterior(asked_first):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(2.0 * (rng.random((60, 1)) < 0.3), 1.0, (60, 2))
+    engine = EM(max_iterations=300)
+    fits = {k: fit(Mixture(k, Normal(), 2), rows, engine, num_restarts=3) for k in (1, 2)}
+    replicated = (
+        fit(fits[2].model, rows, Bootstrap(engine, 100), init=fits[2])
+        if asked_first
+        else bootstrap(fits[2], rows)
+    )
+    table = replicated.summary()
+    plain = fits[2].summary()
+    np.testing.assert_allclose(table["estimate"], plain["estimate"], atol=1e-4)
+    spread = replicated.draws["weights"][0].std(0).tolist()
+    assert table["error"].tolist()[:2] == pytest.approx(spread)
+    assert set(table["interval"]) == {"bootstrap replicates"}
+    with pytest.raises(ValueError, match="and its bootstrap replicates; use cross_validate"):
+        loo(replicated, rows)
+    compared = [
+        compare({"one": fits[1], "two": each}, rows, num_folds=2).table.loc["two", "elpd"]
+        for each in (fits[2], replicated)
+    ]
+    assert compared[0] == pytest.approx(compared[1], abs=1e-4)
+    assert cross_validate(replicated, rows, 2).elpd == pytest.approx(compared[0], abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,13 @@ def test_weights_are_repeated_rows() -> None:
     repeated = ZooEstimator(mixture(), EM(), num_restarts=3).fit(np.repeat(data, times, axis=0))
     first, second = (np.sort(each.predict_proba(data), axis=1) for each in (weighted, repeated))
     np.testing.assert_allclose(first, second, atol=1e-6)
+    for name in ("aic", "bic"):
+        of_rows = getattr(repeated, name)(np.repeat(data, times, axis=0))
+        assert getattr(weighted, name)(data, times) == pytest.approx(of_rows, abs=1e-4)
+        with pytest.raises(ValueError, match=f"{name}: sample_weight was expected"):
+            getattr(weighted, name)(data)
+        with pytest.raises(ValueError, match="one number for each of the 30 rows"):
+            getattr(weighted, name)(data, times[1:])
 
 
 @quietly

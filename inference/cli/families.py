@@ -380,15 +380,16 @@ def _with_labels(call: Call) -> pd.DataFrame:
         raise ValueError(f"--groups: {call.data} has no column {column!r}; its columns are {shown}")
     answers = read_frame(call, [name for name in call.columns or names if name != column])
     labels = read_mixed(call, [column], [column])[column]
-    texts = [label if isinstance(label, str | None) else f"{label:g}" for label in labels]
-    return answers.assign(**{column: texts})
+    if labels.dtype.kind == "f":  # of an array, which has no texts
+        labels = labels.map("{:.15g}".format, na_action="ignore")
+    return answers.assign(**{column: labels})
 
 
 def _of_groups(model: Any, frame: pd.DataFrame, column: str, free: str | None) -> Any:
     """Model of the groups that a column names, in the order of their names."""
     from ppl_models.attribute_groups import AttributeGroups
 
-    labels = sorted({label for label in frame[column] if label is not None})
+    labels = sorted(set(frame[column].dropna()))
     if not 2 <= len(labels) <= MOST_GROUPS:
         shown = ", ".join(map(repr, labels[:MOST_NAMED])) + (
             ", ..." if len(labels) > MOST_NAMED else ""

@@ -399,7 +399,7 @@ def _whole_codes(frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
     for name in texts:
         codes = frame[name].dropna()
         if len(codes) and codes.astype(str).str.fullmatch(r"-?\d+\.0").all():
-            frame[name] = [code and str(code).removesuffix(".0") for code in frame[name]]
+            frame[name] = frame[name].str.removesuffix(".0")  # missing ones stay so
     return frame
 
 

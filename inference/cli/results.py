@@ -294,8 +294,8 @@ def compare(call: Call) -> None:
     read = {name: read_results(folder) for name, folder in zip(names, folders, strict=True)}
     for folder, (fit, _, summary) in zip(folders, read.values(), strict=True):
         refuse_sample(folder, fit, summary, "a comparison")
-    data = next(iter(read.values()))[1]
-    rows = None if call.test is None else read_frame(call.test)
+    first, data, summary = next(iter(read.values()))
+    rows = None if call.test is None else _rows(first, call.test, summary.get("read_as", {}))
     with quiet():  # kept by the comparison, and said below in one line each
         result = compare_fits(
             {name: part[0] for name, part in read.items()},

@@ -61,13 +61,17 @@ def _sizes(text: str | None, name: str) -> list[int] | None:
 
 
 def _keep(
-    fit: Fit, rows: Any, call: Call, more: Mapping[str, Callable[[Path], str]] | None = None
+    fit: Fit,
+    rows: Any,
+    call: Call,
+    more: Mapping[str, Callable[[Path], str]] | None = None,
+    read_as: dict[str, Any] | None = None,
 ) -> None:
     """Write the results of the chosen fit, those of ``fit``, before anything that can fail."""
     from inference.report.results_folder import write_results
 
     files = {ROWS: partial(write_rows, fit, rows)} if more is None else more
-    write_results(fit, rows, call.out, more=files, report=False)
+    write_results(fit, rows, call.out, None, read_as, files, report=False)
 
 
 # ---------------------------------------------------------------- signatures
@@ -301,19 +305,21 @@ def select_hmm(call: Call) -> None:
 
     sizes = _sizes(call.states, "--states")
     _check_values(call)
-    frame, items, _ = read_sequences(call)
+    frame, items, places = read_sequences(call)
     if call.values is None:
         distribution = settled(family_said(call, items)[1], items)
     else:
         distribution = _distribution(call.values)
-    _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes)
+    read_as = {"columns": {place: column for column, place in places.items()}}
+    _select(call, HiddenMarkov(2, distribution, items.shape[1]), frame, sizes, read_as=read_as)
 
 
 @command(select_app, "options-hmm")
 def select_options(call: Call) -> None:
     """Choose the number of hidden options."""
     sizes = _sizes(call.options, "--options")
-    frame, codes = read_steps(call.data, step_places(call) | {"state": call.state}, [])
+    places = step_places(call) | {"state": call.state}
+    frame, codes = read_steps(call.data, places, [])
     model = tabular_model(call, frame, 2)
     packed = model.check_data(frame, for_fit=False)[0]
     _select(
@@ -322,6 +328,7 @@ def select_options(call: Call) -> None:
         frame,
         sizes,
         lambda fit: {"options.csv": partial(write_options, fit, frame, packed, codes)},
+        {"columns": places, "codes": codes},
     )
 
 
@@ -345,6 +352,7 @@ def _select(
     frame: pd.DataFrame,
     sizes: list[int] | None,
     files: Callable[[Fit], Mapping[str, Callable[[Path], str]]] | None = None,
+    read_as: dict[str, Any] | None = None,
 ) -> None:
     """Choose the number of components, write and say the answer."""
     from inference.acdc.criterion import acdc
@@ -363,7 +371,7 @@ def _select(
         )
         chosen = answer.fit
         more = None if files is None else files(chosen)
-        _keep(chosen, frame, call, more)
+        _keep(chosen, frame, call, more, read_as)
         write_csv(answer.table.reset_index(), out / "distributions.csv")
         result = acdc({chosen.model.num_components: chosen}, frame, seed=call.seed)  # type: ignore[attr-defined]
     write_csv(result.to_frame(), out / "components.csv")

@@ -102,7 +102,8 @@ def log_likelihood_rows(
         excess = float(estimate.variances.mean(-1).max()) / (2 * LEAST_BIAS)
         if length >= MOST_LENGTH or excess <= 1:
             return estimate
-        length = min(MOST_LENGTH, length * 2 ** math.ceil(math.log2(min(excess, MOST_LENGTH))))
+        needed = excess if excess < MOST_LENGTH else MOST_LENGTH  # where it is NaN, too
+        length = min(MOST_LENGTH, length * 2 ** math.ceil(math.log2(needed)))
 
 
 def _chains(params: Params, state: Latents, num: int) -> Iterator[tuple[int, Params]]:

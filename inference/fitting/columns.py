@@ -235,6 +235,12 @@ def replicated_tables(
     tensors, _ = checked(fit.model, data)
     program, structure = Program(fit.model, tensors), fit.structure
     point = fit.params | (fit.local or {})
+    drawn_sites = {} if fit.local_draws is None else (fit.draws or {}) | fit.local_draws
+    sets = {name: value.flatten(0, 1) for name, value in drawn_sites.items()}
+
+    def at(s: int) -> Params:
+        """Point estimate; draws, evenly spaced, where latents of the rows were drawn."""
+        return point | {name: x[s * len(x) // num_simulations] for name, x in sets.items()}
 
     def tables(values: Params) -> dict[str, np.ndarray]:
         return {
@@ -245,7 +251,7 @@ def replicated_tables(
     draws = []
     for s in range(num_simulations):
         drawn = structure.simulate_like(fit.params, data, seed + s)
-        draws.append(tables(replicate(program, point, seed + s) if drawn is None else drawn))
+        draws.append(tables(replicate(program, at(s), seed + s) if drawn is None else drawn))
     return tables(observed_values(program, point)), draws
 
 

@@ -469,10 +469,12 @@ def _by_unit(
 
 
 def _at(fit: FitRecord, draws: Mapping[str, Tensor], chain: int, draw: int) -> FitRecord:
-    """Fit with one draw as its parameters."""
-    return dataclasses.replace(
-        fit, params={name: value[chain, draw] for name, value in draws.items()}
+    """Fit with one draw as its parameters, and as the continuous latents of its rows."""
+    params, local = (
+        {name: value[chain, draw] for name, value in drawn.items()}
+        for drawn in (draws, fit.local_draws or {})
     )
+    return dataclasses.replace(fit, params=params, local=local or fit.local)
 
 
 def _coord(fit: FitRecord, dim: str, size: int, data: Any, names: Names | None) -> np.ndarray:

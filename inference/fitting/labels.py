@@ -331,9 +331,9 @@ def _coded(
 
 
 def _is_unknown(value: Any) -> bool:
-    if value is None or value == UNKNOWN:
-        return True
-    return type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True  # these cannot be compared
+    return bool(value == UNKNOWN or value != value)
 
 
 def _flat(given: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -446,7 +446,7 @@ def caic(fit: FitRecord) -> float:
 
 
 def icl(fit: FitRecord, data: Any) -> float:
-    """ICL: BIC and twice the entropy of the classes of the rows.
+    """ICL: BIC and twice the entropy of the classes of the rows, as far as labels leave any.
 
     Args:
         fit: of a model with one latent of several values a row; data: the rows of the fit.
@@ -455,7 +455,7 @@ def icl(fit: FitRecord, data: Any) -> float:
         ValueError: for any other model, or data of other rows.
     """
     fit.check_criterion("icl")
-    return fit.bic + 2 * _entropy("icl", fit, data)[0]
+    return fit.bic + 2 * _entropy("icl", fit, data, fit.labels)[0]
 
 
 def entropy_r2(fit: FitRecord, data: Any) -> float:
@@ -475,8 +475,10 @@ def _rows(fit: FitRecord) -> float:
     return fit.num_observations or fit.num_rows
 
 
-def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
-    """Entropy E of the classes of the rows, and the number of classes."""
+def _entropy(
+    caller: str, fit: FitRecord, data: Any, labels: Mapping[str, Tensor] | None = None
+) -> tuple[float, int]:
+    """Entropy E of the classes of the rows given their labels, and the number of classes."""
     sites = list((fit.latents or {}).items())
     if len(sites) != 1 or sites[0][1][0] != 1 or sites[0][1][1] < 2 or fit.structure.local_sites:
         raise ValueError(
@@ -491,6 +493,9 @@ def _entropy(caller: str, fit: FitRecord, data: Any) -> tuple[float, int]:
         )
     if shares.shape[1] == 1:  # one bit, whose probability stands alone
         shares = torch.cat([1 - shares, shares], 1)
+    if labels:
+        said = labels[name].to(shares).reshape(shares.shape)
+        shares = torch.softmax(shares.log() + said, -1)
     entropies = -torch.special.xlogy(shares, shares).sum(-1)  # (N,)
     return (
         float(

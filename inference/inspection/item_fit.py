@@ -256,7 +256,12 @@ def item_fit(fit: FitRecord, data: Any, how: str = "attributes") -> ItemFit:
                 f"item_fit: how='score' counts right answers of complete rows, and {why}; use"
                 " how='attributes'"
             )
-        statistic, degrees = _by_score(structure, moments_of(structure, params, profiles), answers)
+        if fit.tied:
+            raise ValueError(
+                "item_fit: how='score' is not worked out for a fit with tied parameters"
+            )
+        moments = moments_of(structure, params, profiles)
+        statistic, degrees = _by_score(structure, moments, answers, fit.fixed or {})
         z = np.full((len(statistic), len(names)), np.nan)
     p_value = np.asarray(chi2.sf(statistic, degrees))  # NaN stays
     num_rows = answers.mask.sum(0).round().long().numpy()
@@ -345,10 +350,11 @@ def _satterthwaite(residual: Tensor, whole: Tensor, left: Tensor) -> tuple[float
 
 
 def _by_score(
-    structure: AttributeStructure, moments: AttributeMoments, answers: Answers
+    structure: AttributeStructure, moments: AttributeMoments, answers: Answers, fixed: Params
 ) -> tuple[np.ndarray, np.ndarray]:
     """Statistics and degrees of the items, (J,)."""
-    graph = structure.layers[0].graph
+    layer = structure.layers[0]
+    graph = layer.graph
     if graph is None:
         raise ValueError("item_fit: a model with a Q-matrix was expected; use how='attributes'")
     expected = expected_by_rest_score(moments.weights, moments.mean)  # (J, J)
@@ -357,7 +363,8 @@ def _by_score(
     place = (rest + size * torch.arange(size)).ravel()
     rows = torch.bincount(place, minlength=size * size).reshape(size, size).to(x)
     right = torch.bincount(place, weights=x.ravel(), minlength=size * size).reshape(size, size)
-    num_own = 1 + graph.sum(-1)
+    num_own = _free(fixed, layer.intercepts, graph[:, 0]).long()
+    num_own += (_free(fixed, layer.loadings, graph) & graph.cpu()).sum(-1)
     statistic, degrees = np.full(size, np.nan), np.full(size, np.nan)
     for j in range(size):
         group = _joined(rows[j], expected[j])

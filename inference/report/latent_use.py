@@ -84,7 +84,7 @@ class LatentUse:
         return rows
 
 
-def _means(subject: Subject) -> dict[str, Tensor]:
+def latent_means(subject: Subject) -> dict[str, Tensor]:
     """Posteriors of the discrete latents, by site."""
     fit, drawn = subject.fit, subject.fit.local_draws or {}
     if not drawn and not (fit.draws and _outside(subject)):
@@ -107,7 +107,7 @@ def _outside(subject: Subject) -> list[str]:
 
 def shared_values(subject: Subject) -> list[tuple[str, np.ndarray]]:
     """Latents that all rows have in common, entry by entry: name and chances of the values."""
-    means, out = subject.once(_means), []
+    means, out = subject.once(latent_means), []
     for site in _outside(subject):
         chances = means[site].detach().cpu().double().numpy()
         for entry in itertools.product(*map(range, chances.shape[:-1])):
@@ -139,7 +139,7 @@ def latent_use(subject: Subject) -> list[LatentUse]:
     outside = set(_outside(subject))
     continuous = {*fit.structure.local_sites, *fit.structure.integrated_sites}
     continuous |= set(subject.program.names("local")) if subject.program is not None else set()
-    means = subject.once(_means)
+    means = subject.once(latent_means)
     posterior = {
         site: value.detach().cpu().numpy()
         for site, value in means.items()

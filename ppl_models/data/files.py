@@ -394,7 +394,7 @@ class _Named:
         """Names of the rows; whole numbers as numbers."""
         column = self.columns[name]
         entries = (
-            [f"{value:g}" for value in column.tolist()]
+            [f"{value:.15g}" for value in column.tolist()]
             if isinstance(column, np.ndarray)
             else self.entries(name)
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.command_line import answers, run
 
-from inference import EM, Laplace, fit
+from inference import EM, Fit, Laplace, fit
 from inference.report.results_folder import write_results
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
 
@@ -79,6 +80,35 @@ def test_folders_are_ranked_on_one_page(folders, tmp_path):
     again = run("compare", one_class, attributes, "--out", tmp_path / "out")
     assert again.exit_code == 2
     assert "--overwrite" in again.stderr
+
+
+def test_new_sequences_are_read_as_those_of_the_fits(tmp_path):
+    rng = np.random.default_rng(1)
+    states = np.repeat(rng.integers(0, 2, 60), 5)
+    steps = pd.DataFrame(
+        {
+            "who": np.repeat(range(30), 10),
+            "step": np.tile(range(10), 30),
+            "y": rng.normal(3.0 * states).round(3),
+            "g": np.where(rng.random(300) < 0.2 + 0.6 * states, "yes", "no"),
+        }
+    )
+    new = steps[200:].sample(frac=1, random_state=0)
+    steps[:200].to_csv(tmp_path / "old.csv", index=False)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for states_of, folder in enumerate(folders, 1):
+        asked = ["--states", states_of, "--sequence", "who", "--time", "step", "--no-report"]
+        done = run("fit", "hmm", tmp_path / "old.csv", *asked, "--out", folder)
+        assert done.exit_code == 0, done.stderr
+    asked = ["--out", tmp_path / "out", "--folds", 2, "--test", tmp_path / "new.csv"]
+    done = run("compare", *folders, *asked)
+    assert done.exit_code == 0, done.stderr
+    table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)
+    named = new.rename(columns={"who": "sequence", "step": "time"})
+    for folder in folders:
+        expected = float(Fit.load(folder / "fit").log_likelihood_rows(named).sum())
+        assert table.loc[folder.name, "test_log_likelihood"] == pytest.approx(expected)
 
 
 def test_what_cannot_be_compared_is_refused_in_one_line(folders, tmp_path):

@@ -306,6 +306,13 @@ def test_groups(answers: tuple[Path, Path], tmp_path: Path) -> None:
     done = run("causal", tmp_path / "out")
     assert done.exit_code == 2
     assert "a fit of several groups" in done.stderr
+    table.assign(school=table["school"].mask(np.arange(len(table)) == 7)).to_csv(
+        tmp_path / "gaps.csv", index=False
+    )
+    gaps = (tmp_path / "gaps.csv", answers[1])
+    done = fitted(gaps, tmp_path / "no", "--items", "dina", "--groups", "school")
+    assert done.exit_code == 2
+    assert "row 7 has no group; drop it, or give it one of north, south" in done.stderr
     for options, words in (
         (("--groups", "class"), "has no column 'class'; its columns are 'task 0', 'school'"),
         (("--free", "task 3"), "needs --groups COLUMN"),

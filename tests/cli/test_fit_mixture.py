@@ -143,6 +143,26 @@ def test_texts_are_categories_and_come_back_from_the_folder(people, tmp_path):
     )
 
 
+def test_gaps_of_coded_categories_are_no_category(people, tmp_path):
+    codes = pd.read_csv(people)[["smokes", "town"]].assign(smokes=lambda frame: frame.smokes + 1.0)
+    codes.loc[::7, "smokes"] = np.nan  # 1.0, 2.0 and empty cells, as pandas writes them
+    codes.to_csv(tmp_path / "codes.csv", index=False)
+    done = mixture(
+        tmp_path / "codes.csv",
+        tmp_path / "out",
+        "--components",
+        1,
+        "--response",
+        "smokes=categorical",
+    )
+    assert done.exit_code == 0, done.stderr
+    found = Fit.load(tmp_path / "out" / "fit")
+    assert found.category_names["smokes"] == ("1", "2")
+    shares = [codes[name].value_counts() for name in codes]
+    expected = sum((count * np.log(count / count.sum())).sum() for count in shares)
+    assert found.log_likelihood == pytest.approx(expected, abs=1e-3)
+
+
 def test_the_number_with_the_smallest_bic_is_taken(people, tmp_path):
     done = mixture(people, tmp_path, "--choose", "1..3", "--columns", "age,visits,smokes")
     assert done.exit_code == 0, done.stderr

@@ -152,6 +152,11 @@ def test_select_hmm_counts_states(tmp_path):
     assert done.exit_code == 0, done.output
     assert "(--response says otherwise): all counts." in done.output
     assert list(pd.read_csv(out / "posterior.csv")["sequence"].unique()) == ["a", "b"]
+    again = ["predict", str(out), str(table), "--out", str(tmp_path / "again.csv")]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "again.csv"), pd.read_csv(out / "posterior.csv")
+    )
     record = json.loads((out / "selection.json").read_text())
     assert record["interval"][0] >= 2
     assert record["verdict"] in done.output
@@ -225,6 +230,11 @@ def test_select_options_counts_subtasks(tmp_path):
         "probability_1",
     ]
     assert (steps["sequence"] == frame["episode"]).all()
+    again = ["predict", str(out), str(table), "--out", str(tmp_path / "again.csv")]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "again.csv")["P(options=1)"], steps["probability_1"], atol=1e-5
+    )
     assert max(np.mean(steps["option"] == option), np.mean(steps["option"] != option)) > 0.9
     wrong = CliRunner().invoke(app, [*asked, "--state", "where", "--overwrite"])
     assert wrong.exit_code == 2

@@ -59,6 +59,20 @@ def test_criteria_of_classes(fitted, classes) -> None:
     assert 0 < fitted.entropy_r2(classes) < 1
 
 
+@pytest.mark.parametrize("error", [0.0, 0.1])
+def test_labels_take_entropy_out_of_icl(fitted, classes, error) -> None:
+    """BIC of a fit with labels is of both, so its entropy is of what labels leave unknown."""
+    told = np.where(np.arange(118) % 2, fitted.predict(classes), -1)
+    result = fit(fitted.model, classes, labels=told, label_error=error)
+    chances = result.posterior_latents(classes)["assignments"].numpy()
+    right = 1 - error
+    for i in np.flatnonzero(told >= 0):
+        chances[i] *= np.where(np.arange(2) == told[i], right, 1 - right)
+    chances /= chances.sum(1, keepdims=True)
+    entropy = -sum(p * math.log(p) for row in chances for p in row if p > 0)
+    assert result.icl(classes) == pytest.approx(result.bic + 2 * entropy)
+
+
 def test_one_class_or_none_has_no_entropy(fitted, classes) -> None:
     with pytest.raises(ValueError, match="the 118 rows of the fit were expected, got 10"):
         fitted.icl(classes[:10])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import arviz
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 import xarray
@@ -19,7 +21,10 @@ from support.fitted_examples import (
     with_draws,
 )
 
+from inference import NUTS, fit as fit_to
+from inference.base.outcome import ConvergenceWarning
 from inference.fitting import export
+from inference.predictive import predictive_check
 
 # 0.23 can be told that it is 1, for a DataTree is xarray's; 1.x has no InferenceData to play 0.23
 # with
@@ -250,3 +255,26 @@ def test_a_model_whose_dims_do_not_fit_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"site_dims\['chance'\] must name 2 dims"):
         export.to_arviz(dataclasses.replace(fit, model=Wrong()))
+
+
+def test_simulated_rows_vary_as_the_drawn_latents_of_the_rows_do() -> None:
+    def program(x: torch.Tensor) -> None:
+        centre = pyro.sample("centre", dist.Normal(0.0, 5.0))
+        with pyro.plate("rows", len(x)):
+            own = pyro.sample("own", dist.Normal(0.0, 1.0))
+            pyro.sample("x", dist.Normal(centre + own, 1.0), obs=x)
+
+    x = torch.randn(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning):
+        found = fit_to(program, x, NUTS(num_samples=4, warmup_steps=20, num_chains=2))
+    far = 30.0 * torch.tensor([-1.0, 1.0, 1.0, -1.0]).double()  # whose mean is 0
+    found = dataclasses.replace(
+        found,
+        draws={"centre": torch.zeros(2, 4).double()},
+        local_draws={"own": far.reshape(4, 1).expand(2, 4, 40)},
+        local={"own": torch.zeros(40).double()},
+    )
+    drawn = found.to_arviz(x, 4).posterior_predictive["x"].values  # (2, 4, 40)
+    np.testing.assert_allclose(drawn.mean(-1), far.expand(2, 4), atol=1.0)
+    means = predictive_check(found, x, 8).simulated.mean((1, 2))
+    np.testing.assert_allclose(means, far.repeat(2), atol=1.0)

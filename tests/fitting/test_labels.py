@@ -249,6 +249,17 @@ def test_labels_name_the_classes_whatever_their_size() -> None:
     assert torch.allclose(one.params["weights"], other.params["weights"].flip(0), atol=1e-5)
 
 
+def test_names_that_pandas_calls_missing_are_not_known() -> None:
+    x, z = answers(60)
+    labels = some(z, 0.5)
+    plain = fit(Mixture(2), x, labels=labels)
+    names = pd.Series(np.where(z == 1, "b", "a")).mask(labels < 0)
+    for dtype in ("string", "object"):
+        named = fit(Mixture(2), x, labels=names.astype(dtype))
+        assert named.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-8)
+        assert named.label_names == {"assignments": ("a", "b")}
+
+
 def test_a_row_counted_twice_is_two_rows_with_its_label() -> None:
     x, z = answers(60)
     labels, often = some(z, 0.4), np.random.default_rng(0).integers(1, 4, 60)
@@ -346,6 +357,9 @@ def test_an_estimator_takes_labels_as_y() -> None:
     named = ZooEstimator(Mixture(2), semi_supervised=True).fit(x, names)
     assert named.predict(x[:20]).tolist() == [["ill", "well"][k] for k in by_hand.predict(x[:20])]
     assert named.classes_.tolist() == ["ill", "well"]
+    rows, drawn = named.sample(400)
+    assert set(drawn) == {"ill", "well"}
+    assert (named.predict(rows) == drawn).mean() > 0.8
     plain = ZooEstimator(Mixture(2)).fit(x, told)
     assert plain.fit_.labels is None
     assert not hasattr(plain, "classes_")

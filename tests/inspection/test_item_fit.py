@@ -78,6 +78,26 @@ def test_the_score_statistic_by_enumeration(small: tuple[Fit, torch.Tensor]) -> 
     assert np.isfinite(found.statistic).sum() >= 3
 
 
+def test_known_parameters_of_an_item_cost_no_degree(small: tuple[Fit, torch.Tensor]) -> None:
+    result, items = small
+    known = {name: result.params[name].clone() for name in ("intercepts", "loadings")}
+    known["intercepts"][4:] = torch.nan
+    known["loadings"][2:][result.model.layers()[0].graph[2:]] = torch.nan
+    start = dict(result.params)
+    held = fit(result.model, items, EM(tolerance=1e-7), init=start, fixed=known)
+    free = item_fit(result, items, "score")
+    found = item_fit(held, items, "score")
+    seen = np.isfinite(free.degrees)
+    assert seen[:5].sum() >= 3
+    gained = np.array([2, 2, 1, 1, 0, 0, 0, 0])  # entries known of each item
+    np.testing.assert_array_equal((found.degrees - free.degrees)[seen], gained[seen])
+    np.testing.assert_allclose(found.statistic[seen], free.statistic[seen], rtol=0.05)
+    np.testing.assert_allclose(found.p_value, chi2.sf(found.statistic, found.degrees))
+    tied = fit(result.model, items, EM(tolerance=1e-4), init=start, tied={"intercepts": 0})
+    with pytest.raises(ValueError, match="not worked out for a fit with tied parameters"):
+        item_fit(tied, items, "score")
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_residuals_by_numerical_derivatives(small: tuple[Fit, torch.Tensor], missing: bool) -> None:
     result, items = small

@@ -280,6 +280,15 @@ def test_labels_that_became_numbers() -> None:
         AttributeGroups(one(), ("1", "2")).check_data(numbers)
 
 
+def test_groups_of_long_numbers_stay_apart() -> None:
+    frame, _ = table(60)
+    schools = frame.assign(group=np.resize([1000001.0, 1000002.0, 2000003.0], 60))
+    model = AttributeGroups(one()).for_data(schools)
+    assert model.groups == ("1000001", "1000002", "2000003")
+    assert model.check_data(schools)[0][:4, -1].tolist() == [0, 1, 2, 0]
+    assert model.check_data(schools.astype({"group": int}))[0][:4, -1].tolist() == [0, 1, 2, 0]
+
+
 frame_of_20 = table(20)[0]
 
 

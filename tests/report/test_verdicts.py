@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.fitted_examples import bernoulli_table, encoder_fit
 
 from inference import EM, Fit, fit
@@ -15,7 +16,7 @@ from inference.identifiability import identifiability_of
 from inference.inspection.classification import ClassAccuracy
 from inference.report.kinds.hidden_markov import Residuals
 from inference.report.kinds.options import _on_length
-from inference.report.latent_use import LatentUse, certainty, latent_use
+from inference.report.latent_use import LatentUse, certainty, latent_means, latent_use
 from inference.report.parts import Finding, Verdict
 from inference.report.sections import Subject, determined
 from inference.report.verdicts import (
@@ -115,10 +116,18 @@ def test_latents_that_say_nothing_or_the_same_are_named(classes: Fit) -> None:
 
 
 def test_options_that_alternate_are_said_to(classes: Fit) -> None:
-    for period, words in ((1, "They alternate"), (5, "kept for 5 steps")):
+    for period, length, words in (
+        (1, 100, "They alternate"),
+        (5, 100, "kept for 5 steps"),
+        (200, 5, "kept for 5 steps"),  # one option all along, in sequences of five steps
+    ):
         first = (np.arange(200) // period) % 2
-        use = LatentUse("options", ("0", "1"), True, np.stack([1.0 - first, first], 1), "step")
-        found = _on_length(subject_of(classes, ANSWERS, uses=[use]))
+        on = np.stack([1.0 - first, first], 1)
+        ended = np.concatenate([on.reshape(-1, length, 2), np.zeros((200 // length, 3, 2))], 1)
+        use = LatentUse("options", ("0", "1"), True, on, "step")
+        subject = subject_of(classes, ANSWERS, uses=[use])
+        subject.found[latent_means] = {"options": torch.from_numpy(ended)}
+        found = _on_length(subject)
         assert found is not None
         assert (found.mark, words in found.answer) == ("care" if period == 1 else "good", True)
         assert ("They alternate" in found.answer) == (period == 1)

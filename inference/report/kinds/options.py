@@ -9,7 +9,7 @@ from inference.fitting.columns import labels_of
 from inference.fitting.repr import rows_in_words
 from inference.plots.options import plot_option_occupancy, plot_option_switches, plot_policy_tables
 from inference.programs.data import checked
-from inference.report.latent_use import latent_use
+from inference.report.latent_use import latent_means, latent_use
 from inference.report.page import picture
 from inference.report.parts import Equations, Finding, Paragraph, Part, Section, Verdict
 from inference.report.sections import (
@@ -127,10 +127,12 @@ def _on_length(subject: Subject) -> Finding | None:
     if subject.data is None:
         return None
     (use,) = subject.once(latent_use)
-    most = use.on.argmax(-1)
-    length = len(most) / (1 + int((most[1:] != most[:-1]).sum()))
+    chances = subject.once(latent_means)[use.site]  # (B, T, O), zero after the end
+    seen, most = chances.sum(-1) > 0, chances.argmax(-1)
+    changes = int(((most[:, 1:] != most[:, :-1]) & seen[:, 1:]).sum())
+    length = int(seen.sum()) / (len(seen) + changes)
     words = say("options.duration", length=length)
-    if length < ALTERNATING and most.max() > most.min():
+    if length < ALTERNATING and most[seen].max() > most[seen].min():
         words += f" {say('options.alternating')}"
     return finding(f"options.length.{'fine' if length >= SHORT else 'short'}", words=words)
 

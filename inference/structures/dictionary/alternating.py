@@ -21,11 +21,13 @@ from inference.structures.dictionary.decoders import (
     HardThresholding,
     Pursuit,
     Shrinkage,
+    better_codes,
     codes_of,
     decode,
     finished,
     objectives,
     on_support,
+    squared_errors,
     unit_columns,
 )
 from ppl_models.descriptions.components import DictionaryDescription
@@ -78,7 +80,7 @@ class Alternation:
     def begin(cls, data: Tensor, start: Params) -> Alternation:
         """Initial state, before the first round."""
         dictionary, codes = start["dictionary"].clone(), start["codes"].clone()
-        error = _errors(data, dictionary, codes).sum(-1)
+        error = squared_errors(data, dictionary, codes).sum(-1)
         rounds = torch.zeros(len(dictionary), dtype=torch.long)
         return cls(
             dictionary,
@@ -166,9 +168,9 @@ class AlternatingMinimization:
             a, h = refitted(data, course.dictionary[active], course.codes[active])
             for _ in range(self.num_refits):
                 chosen = h.topk(about.sparsity, -1).indices
-                h, _ = _better(data, a, h, on_support(chosen, data @ a, a.mT @ a))
+                h, _ = better_codes(data, a, h, on_support(chosen, data @ a, a.mT @ a))
                 a, h = refitted(data, a, h)
-            h, now = _better(data, a, h, decode(self.decoder, data, a, about.sparsity))
+            h, now = better_codes(data, a, h, decode(self.decoder, data, a, about.sparsity))
             course.dictionary[active], course.codes[active] = a, h
             gain, least = course.error[active] - now, self.tolerance * course.error[active]
             done = (gain <= least) | (now <= floor)
@@ -209,18 +211,6 @@ class AlternatingMinimization:
             course.rounds,
             trace_name="minus squared error",
         )
-
-
-def _better(data: Tensor, dictionary: Tensor, codes: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of each row with the smaller error, (R, N, m), and their squared errors, (R,)."""
-    old_errors, new_errors = _errors(data, dictionary, codes), _errors(data, dictionary, new)
-    better = (new_errors < old_errors).unsqueeze(-1)
-    return torch.where(better, new, codes), torch.minimum(old_errors, new_errors).sum(-1)
-
-
-def _errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
-    """Squared error of each row, (R, N)."""
-    return (data - codes @ dictionary.mT).square().sum(-1)
 
 
 def refitted(data: Tensor, dictionary: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:

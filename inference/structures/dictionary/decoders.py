@@ -266,8 +266,31 @@ def _span(data: Tensor) -> tuple[int, tuple[Tensor, Tensor], Tensor]:
 
 
 def codes_of(about: DictionaryDescription, data: Tensor, dictionary: Tensor) -> Tensor:
-    """Final codes of rows, (R, N, m), whatever decoder a fit alternated with."""
-    return decode(BackwardElimination(), data, dictionary, about.sparsity).clamp(max=about.bound)
+    """Final codes of rows, (R, N, m): those of the decoder that serves each row best.
+
+    Where one decoder takes a wrong support, another seldom does, and a fit's own codes are the best
+    of many rounds.
+    """
+    decoders = (BackwardElimination(), Pursuit(), HardThresholding())
+    codes = [decode(one, data, dictionary, about.sparsity) for one in decoders]
+    best, *others = (one.clamp(max=about.bound) for one in codes)
+    for other in others:
+        best, _ = better_codes(data, dictionary, best, other)
+    return best
+
+
+def better_codes(
+    data: Tensor, dictionary: Tensor, codes: Tensor, new: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Codes of each row with the smaller error, (R, N, m), and their squared errors, (R,)."""
+    old_errors, new_errors = (squared_errors(data, dictionary, own) for own in (codes, new))
+    better = (new_errors < old_errors).unsqueeze(-1)
+    return torch.where(better, new, codes), torch.minimum(old_errors, new_errors).sum(-1)
+
+
+def squared_errors(data: Tensor, dictionary: Tensor, codes: Tensor) -> Tensor:
+    """Squared error of each row, (R, N)."""
+    return (data - codes @ dictionary.mT).square().sum(-1)
 
 
 def finished(

@@ -24,9 +24,11 @@ from inference.engines.nuts import NUTS
 from inference.engines.svi import SVI
 from inference.programs.program import Params, Program
 from inference.structures.dictionary.decoders import (
+    BackwardElimination,
     _span,
     codes_of,
     conditional_rows,
+    decode,
     fourth_moment_start,
     random_dictionary,
     unit_columns,
@@ -78,7 +80,9 @@ class DictionaryStructure(Structure):
         dictionary = unit_columns(params["dictionary"])
         return params | {
             "dictionary": dictionary,
-            "codes": codes_of(self.about, problem.data, dictionary),
+            "codes": decode(
+                BackwardElimination(), problem.data, dictionary, self.about.sparsity
+            ).clamp(max=self.about.bound),
         }
 
     def solve_local(self, params: Params, data: Tensor) -> Params:

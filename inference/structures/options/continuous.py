@@ -42,7 +42,7 @@ from inference.structures.options.align import align_policies, permute_policy_op
 from inference.structures.options.em_steps import MAX_ELEMENTS, mode
 from inference.structures.options.forward_backward import smooth, steps_along, viterbi
 from inference.structures.options.noise import option_noise
-from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS
+from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS, SEARCH
 from ppl_models.descriptions.options import PolicyDescription
 from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
@@ -327,7 +327,7 @@ class ContinuousOptionsStructure(Structure):
         return cls(model) if hasattr(model, "policy_chain") else None
 
     def start(self, problem: Problem, init: str, num_restarts: int) -> Params:
-        """Random starts; "spectral": the best of three times as many after 15 iterations."""
+        """Random starts; "spectral": the best of three times as many after 30 iterations."""
         states = policy_plan_of(problem.data).states
         shapes = self.model.shapes()
         if init != "spectral":
@@ -403,8 +403,9 @@ class ContinuousOptionsStructure(Structure):
         return {"options": viterbi(steps_along(self.about, params, program.args[0])).option}
 
     def recommended(self, problem: Problem) -> Recommendation:
-        """EM from four starts, each the best of three after a few iterations."""
-        return Recommendation(EM(), num_restarts=NUM_STARTS)
+        """Recommend EM from random starts until they meet; one start for one option."""
+        search = SEARCH if self.about.num_options > 1 else None
+        return Recommendation(EM(), num_restarts=NUM_STARTS, search=search)
 
 
 @labelled_latents.register(ContinuousOptionsStructure)

@@ -57,6 +57,11 @@ def test_ids_that_are_named(tmp_path: Path) -> None:
     assert frame.columns.tolist() == ["age"]
 
 
+def test_ids_of_an_array_keep_their_digits(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", [[1234567.0, 1], [1234568.0, 2], [2.0, 3]])
+    assert read_frame(tmp_path / "a.npy", id="0").index.tolist() == [1234567, 1234568, 2]
+
+
 def test_columns_are_chosen_by_ranges(tmp_path: Path) -> None:
     names = [f"E{j}" for j in range(1, 6)]
     file = written(tmp_path, f"{','.join(names)},age\n1,2,3,4,5,6\n2,2,3,4,5,7\n")

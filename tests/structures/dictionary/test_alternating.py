@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from papers.sparse_coding import load_paired_dictionary
-from scipy import stats
+from scipy import optimize, stats
 from support.files import case
 
 from inference import NUTS, SVI, Fit, Laplace, fit
@@ -210,6 +211,27 @@ def test_rows_with_a_mean_of_zero_are_outside_the_model(kind: str) -> None:
         else nullcontext()
     ):
         fit(model, rows, method)
+
+
+def test_rows_asked_again_are_explained_as_well_as_in_the_fit() -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(6, 4))  # more of them than items: one decoder alone errs often
+    codes = (rng.random((200, 6)) < 0.3) * rng.gamma(2, 1, (200, 6))
+    rows = codes @ columns + 0.05 * rng.normal(size=(200, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one start alone reached the best optimum
+        found = fit(SparseCoding(num_columns=6, sparsity=2), rows)
+    dictionary = found.params["dictionary"].numpy()
+    best = np.min(
+        [
+            [optimize.nnls(dictionary[:, two], row)[1] ** 2 for row in rows]
+            for two in itertools.combinations(range(6), 2)
+        ],
+        axis=0,
+    )
+    error = ((rows - found.reconstruct(rows).numpy()) ** 2).sum(1)
+    assert error.sum() < 1.01 * best.sum()
+    assert float(found.log_likelihood_rows(rows).sum()) > found.log_likelihood - 1e-6
 
 
 def test_rows_are_reconstructed_from_their_own_codes() -> None:
