@@ -268,8 +268,8 @@ def _span(data: Tensor) -> tuple[int, tuple[Tensor, Tensor], Tensor]:
 def codes_of(about: DictionaryDescription, data: Tensor, dictionary: Tensor) -> Tensor:
     """Final codes of rows, (R, N, m): those of the decoder that serves each row best.
 
-    Where one decoder takes a wrong support, another seldom does, and a fit's own codes are the best
-    of many rounds.
+    Decoders err on different rows, and a fit's own codes are the best of many rounds. None of the
+    three need find the best support of a row.
     """
     decoders = (BackwardElimination(), Pursuit(), HardThresholding())
     codes = [decode(one, data, dictionary, about.sparsity) for one in decoders]
