@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from papers.deep_discrete_encoder import RAISED, generic_design, published_ratio, truth_assisted
-from papers.studies.encoders import selected
+from papers.studies.encoders import first_not_rejected, selected
 from torch import Tensor
 
 from ppl_models import Poisson
@@ -57,3 +57,12 @@ def test_the_ratios_of_a_study_are_named() -> None:
         for name in ("published", "spectral")
     ]
     assert found == [{"published": 0}, {"spectral": 0}]
+
+
+def test_likelihood_ratios_of_a_study_are_those_published() -> None:
+    """The quantile of chi-square at .99 with 21 degrees of freedom is 38.93."""
+    grid = [4, 5, 6, 7]
+    assert first_not_rejected(grid, [0.0, 40.0, 59.0, 90.0], 21) == 5  # 2 x 19 = 38
+    assert first_not_rejected(grid, [0.0, 40.0, 59.6, 79.0], 21) == 6  # 2 x 19.6 = 39.2, then 38.8
+    assert first_not_rejected(grid, [0.0, 40.0, 80.0, 120.0], 21) == 7
+    assert first_not_rejected(grid, [0.0, -1.0, 80.0, 120.0], 21) == 4

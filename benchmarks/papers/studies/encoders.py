@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from _bench import FAMILIES
+from scipy.stats import chi2
 from torch import Tensor
 
 from inference import EM, SAEM, Fit, fit
@@ -50,6 +52,7 @@ VERSIONS = {
     "recovery": 1,
     "plain": 2,
     "selection": 1,
+    "likelihoods": 2,
     "sizes": 1,
     "survey": 2,
     "digits": 1,
@@ -58,6 +61,7 @@ VERSIONS = {
 ROWS = (500, 1000, 2000, 4000, 8000)
 ROWS_OF_SELECTION = (500, 1000, 2000, 4000, 6000, 8000)
 DESIGNS = {"strict": "B_s", "generic": "B_g"}
+LEVEL_OF_SIZES = 0.01  # of the published likelihood ratio tests
 CRITERIA = {"EBIC": "ebic", "LRT": "lrt", "Spectral": "spectral"}
 BOUND, BOUND_OF_LOW_INTERCEPTS, BOUND_OF_SELECTION = 5.0, 12.0, 10.0
 SURVEY_NOTE = (
@@ -226,7 +230,29 @@ def selected(
             return {"published": published_ratio(items, response, grid) - true}
         return {"published": published_ratio_above(items, 6, response, grid) - true}
     found = select_dimension(model, items, grid, criteria[0], EM(), seed=seed)
-    return {name: found.by(name).chosen - true for name in criteria}  # of the same fits
+
+    def chosen(name: str) -> int:
+        """Of the same fits."""
+        if name != "lrt":
+            return int(found.by(name).chosen)
+        below, above = (18, 2) if deep or layer == 1 else (6, 0)
+        values = [own.log_likelihood for own in found.fits]
+        return first_not_rejected(grid, values, below + above + 1)
+
+    return {name: chosen(name) - true for name in criteria}
+
+
+def first_not_rejected(grid: list[int], log_likelihoods: list[float], further: int) -> int:
+    """The published likelihood ratio tests: the first size whose successor is not better at .01.
+
+    Twice the difference of log-likelihoods, by size of the grid, against chi-square with as many
+    degrees of freedom as a latent more has parameters: loadings below and above, and one.
+    """
+    bar = float(chi2.ppf(1 - LEVEL_OF_SIZES, further))
+    for size, (small, large) in zip(grid, pairwise(log_likelihoods), strict=False):
+        if 2 * (large - small) <= bar:
+            return size
+    return grid[-1]
 
 
 def sized(family: str, design: str, num_rows: int, seed: int) -> dict[str, int]:
@@ -261,7 +287,9 @@ def replicate(what: str, seed: int, runs: int = 1, **arguments: Any) -> dict[str
 def _setting(each: float, replicates: int = 100, **arguments: Any) -> Setting:
     """A setting whose run takes some seconds, and whose replicate a few of them."""
     runs = 1 if each > 5 else 20 if each < 0.2 else 5
-    version, arguments = VERSIONS[arguments["what"]], arguments | {"runs": runs}
+    likelihoods = "ebic" in arguments.get("criteria", ())
+    version = VERSIONS["likelihoods" if likelihoods else arguments["what"]]
+    arguments = arguments | {"runs": runs}
     return Setting(NAME, arguments, replicates, runs * each, version, tolerance=0.02)
 
 
@@ -544,7 +572,7 @@ def _choice(own: dict[str, Any], layer: int, family: str) -> Cell:
     spectral = criterion == "spectral"
 
     given = {"family": family, "design": design, "num_rows": own["num_rows"]}
-    each = 0.03 if spectral else 100.0 * (0.5 + own["num_rows"] / 1000)
+    each = 0.03 if spectral else 3.0 + own["num_rows"] / 800
     criteria = ["published"] if spectral else ["ebic", "lrt"]
     paper = _setting(each, 400, what="selection", layer=layer, criteria=criteria, **given)
     settings = {
