@@ -235,7 +235,7 @@ def _tables() -> Iterator[Table]:
                             "single": True,
                         },
                         runs,
-                        200 * max(1.0, num / 32),
+                        (200 if batch == 1000 else 600) * max(1.0, num / 32),
                         VERSIONS["paper"],
                         tolerance=0.05,
                         file=SAMPLES_FILE,
