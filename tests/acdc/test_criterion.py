@@ -19,7 +19,14 @@ from inference.metrics import f_measure, match_components, soft_adjusted_rand_in
 from inference.plots import plot_discrepancies, plot_signatures
 from inference.selection import fit_grid, parallel_analysis
 from inference.selection.factorization_criteria import bic_thesis
-from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    Mixture,
+    Normal,
+    Poisson,
+    PoissonFactorization,
+)
 from ppl_models.datasets import (
     load_breast,
     negative_binomial_mixture,
@@ -93,6 +100,26 @@ def test_skewed_mixture_where_bic_adds_components():
     assert result.chosen == 2
     assert acdc(fits, x, discrepancy=KNN(), weighted=True).left[1] == pytest.approx(result.left[1])
     assert min(fits, key=lambda k: bic_thesis(fits[k])) > 2
+
+
+def test_null_of_plug_in_counts_patterns_not_seen():
+    num, chance = 300, np.full(8, 0.4)
+    rng = np.random.default_rng(0)
+
+    def drawn():
+        return (rng.random((num, 8)) < chance).astype(float)
+
+    def divergence(x):  # by hand, of the patterns from the chances known
+        patterns, counts = np.unique(x, axis=0, return_counts=True)
+        logs = np.where(patterns == 1, np.log(chance), np.log(1 - chance)).sum(1)
+        return (counts / num * (np.log(counts / num) - logs)).sum()
+
+    x = drawn()
+    one = fit(Mixture(1, Bernoulli()), x, fixed={"predictors": np.log(chance / (1 - chance))[None]})
+    result = acdc({1: one}, x, discrepancy=PlugIn())
+    assert result.raw[1][0] == pytest.approx(divergence(x), abs=1e-9)
+    values = [divergence(drawn()) for _ in range(200)]
+    assert result.null_mean[1][0] == pytest.approx(np.mean(values), abs=0.03)  # of 0.5
 
 
 def test_plug_in_of_counts():
