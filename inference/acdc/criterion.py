@@ -607,7 +607,8 @@ def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
 def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
     """Return the null of noise in different numbers of rows by column.
 
-    A column counts by its noises to one use.
+    A column counts by its noises to one use. The deviation is NaN where every column is passed
+    over.
     """
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [
@@ -620,4 +621,5 @@ def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.nda
     share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
     mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1
-    return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width
+    sd = np.where((counts >= MIN_COLUMN).any(1), np.sqrt((sd**2).sum(1)) / width, math.nan)
+    return mean.sum(1) / width, sd

@@ -22,6 +22,7 @@ from inference.selection.factorization_criteria import bic_thesis
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
+    HiddenMarkov,
     Mixture,
     Normal,
     Poisson,
@@ -100,6 +101,17 @@ def test_skewed_mixture_where_bic_adds_components():
     assert result.chosen == 2
     assert acdc(fits, x, discrepancy=KNN(), weighted=True).left[1] == pytest.approx(result.left[1])
     assert min(fits, key=lambda k: bic_thesis(fits[k])) > 2
+
+
+def test_states_of_too_few_steps_leave_no_less_than_one_that_is_judged():
+    x = np.random.default_rng(0).normal(size=(60, 1))  # no states at all
+    fits = fit_grid(lambda k: HiddenMarkov(k, Normal()), [x], (1, 2, 3), num_restarts=3)
+    result = acdc(fits, [x])
+    assert (result.num_used[3] < 50).all()
+    assert np.isnan(result.null_sd[3]).all()
+    # the floor of the one state that is judged, for each of three
+    assert result.left[3] == pytest.approx(3 * result.left[1])
+    assert result.chosen == 1
 
 
 def test_null_of_plug_in_counts_patterns_not_seen():
