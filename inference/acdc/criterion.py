@@ -43,7 +43,7 @@ from inference.acdc.discrepancy import (
     plug_in,
     plug_in_null,
 )
-from inference.base.component_noise import NoiseDraws
+from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.drawing import draw
 from inference.base.frames import pd
 from inference.base.structure import component_noise, refused_rows
@@ -58,6 +58,7 @@ PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 # noises in a column, where columns have different numbers of them; fewer are passed over
 MIN_COLUMN = 50
+ONE_VALUE = 1e-6  # standard deviations: a narrower range of noise is that of one value
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
 CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995)
 # fields of a result by number of components
@@ -504,6 +505,14 @@ def _noise(
         raise ValueError(
             f"acdc: {type(fit.model).__name__} does not describe the noise of its components"
         )
+    # of a column with one value: drawn, as for a missing entry, for it says nothing of any number
+    own = noise.scores[0, :, noise.used[0].sum(0).argmax()]
+    for d, column in enumerate(own.T):
+        seen = column[~np.isnan(column)]
+        if len(seen) >= MIN_USE and np.ptp(seen) < ONE_VALUE:
+            part = noise.scores[..., d]
+            drawn = numpy_generator(generator).standard_normal(part.shape)
+            part[...] = np.where(np.isnan(part), math.nan, drawn)
     return noise
 
 

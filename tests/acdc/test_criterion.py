@@ -8,6 +8,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -17,7 +18,7 @@ from inference import fit
 from inference.acdc import KDE, KNN, Bootstrap, Histogram, NoNull, PlugIn, Table, acdc
 from inference.metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.plots import plot_discrepancies, plot_signatures
-from inference.selection import fit_grid, parallel_analysis
+from inference.selection import fit_grid, parallel_analysis, select_components
 from inference.selection.factorization_criteria import bic_thesis
 from ppl_models import (
     Bernoulli,
@@ -112,6 +113,20 @@ def test_states_of_too_few_steps_leave_no_less_than_one_that_is_judged():
     # the floor of the one state that is judged, for each of three
     assert result.left[3] == pytest.approx(3 * result.left[1])
     assert result.chosen == 1
+
+
+def test_a_column_of_one_value_says_nothing_of_the_number():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2)) + 4 * rng.integers(0, 2, (200, 1))
+    for rows in (x, np.c_[x, np.full(200, 2.0)]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # names the column
+            fits = fit_grid(lambda k: Mixture(k, Normal()), rows, (1, 2), num_restarts=3)
+            result = acdc(fits, rows)
+            answer = select_components(Mixture(2), pd.DataFrame(rows), (1, 2, 3), num_restarts=3)
+        assert result.chosen == 2
+        assert result.left[2] < 0.1
+        assert (answer.num_components, answer.status) == (2, "confident")
 
 
 def test_null_of_plug_in_counts_patterns_not_seen():
