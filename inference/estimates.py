@@ -417,6 +417,8 @@ def _standard_errors(
         size = min(size, fit.num_parameters)  # what is held at zero needs no error
     if not fit.params:
         reason = "the program has no parameters"
+    elif size == 0:
+        reason = "every parameter is known"
     elif data is None:
         reason = "standard errors need the data"
     elif reason is None and seen < size:

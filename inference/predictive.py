@@ -234,6 +234,10 @@ def predictive_check(
 ) -> PredictiveCheck:
     """Draw data sets from the fit on the rows of ``data``, with the same entries missing.
 
+    Simulated rows are new ones, so gaps must not depend on the other answers of a row: an item that
+    is asked only after a certain answer departs in mean and correlations from the simulated one
+    even where the fit, which allows for such gaps, is right.
+
     Args:
         fit: the fit; its point estimate is simulated from, or evenly spaced draws where continuous
             latents of the rows were drawn, whose means would vary too little.

@@ -225,7 +225,9 @@ def standard_errors(
         )
     coordinates = coordinates.without(held)
     if not coordinates.names:
-        raise ValueError("standard_errors: every estimate lies on the bound of its interval")
+        raise ValueError(
+            "standard_errors: every estimate is known or lies on the bound of its interval"
+        )
     prior = _curvature_of_prior(fit, data, coordinates)
     is_flat = not bool((prior != 0).any())
     num_rows, scores, hessian = _summed(

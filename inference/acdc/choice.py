@@ -98,12 +98,14 @@ def discrepancy_left(
         discrepancies: K -> (K,), null mean subtracted.
         weights: K -> (K,).
         null_sd: K -> (K,). Where it is not known, for a component that too few rows use, the
-            largest of that K stands in; none is known without calibration.
+            largest of that K stands in, or of any where that K has none; none is known without
+            calibration.
     """
-    left = {}
+    known = {k: sd[np.isfinite(sd)] for k, sd in null_sd.items()}
+    left, any_known = {}, np.concatenate(list(known.values()))
     for k in sorted(discrepancies):
-        finite = null_sd[k][np.isfinite(null_sd[k])]
-        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], finite.max(initial=0.0))
+        largest = (known[k] if len(known[k]) else any_known).max(initial=0.0)
+        floor = FLOOR * np.where(np.isfinite(null_sd[k]), null_sd[k], largest)
         left[k] = float((weights[k] * np.maximum(discrepancies[k], np.maximum(floor, 1e-12))).sum())
     return left
 

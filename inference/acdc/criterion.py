@@ -43,7 +43,7 @@ from inference.acdc.discrepancy import (
     plug_in,
     plug_in_null,
 )
-from inference.base.component_noise import NoiseDraws
+from inference.base.component_noise import NoiseDraws, numpy_generator
 from inference.base.drawing import draw
 from inference.base.frames import pd
 from inference.base.structure import component_noise, refused_rows
@@ -58,6 +58,7 @@ PENALTY = 0.01  # a component must lower the loss by more than this
 MIN_USE = 5  # rows; a component with fewer has no noise to judge, and counts as fitting
 # noises in a column, where columns have different numbers of them; fewer are passed over
 MIN_COLUMN = 50
+ONE_VALUE = 1e-6  # standard deviations: a narrower range of noise is that of one value
 MISFIT = 3.0  # standard deviations of exact noise from which a component misfits
 CLEAR = 10.0  # a lead in BIC that leaves no doubt (Kass and Raftery 1995)
 # fields of a result by number of components
@@ -504,6 +505,14 @@ def _noise(
         raise ValueError(
             f"acdc: {type(fit.model).__name__} does not describe the noise of its components"
         )
+    # of a column with one value: drawn, as for a missing entry, for it says nothing of any number
+    own = noise.scores[0, :, noise.used[0].sum(0).argmax()]
+    for d, column in enumerate(own.T):
+        seen = column[~np.isnan(column)]
+        if len(seen) >= MIN_USE and np.ptp(seen) < ONE_VALUE:
+            part = noise.scores[..., d]
+            drawn = numpy_generator(generator).standard_normal(part.shape)
+            part[...] = np.where(np.isnan(part), math.nan, drawn)
     return noise
 
 
@@ -607,7 +616,8 @@ def drawn_like(fit: Fit, table: torch.Tensor, seed: int) -> torch.Tensor:
 def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.ndarray, np.ndarray]:
     """Return the null of noise in different numbers of rows by column.
 
-    A column counts by its noises to one use.
+    A column counts by its noises to one use. The deviation is NaN where every column is passed
+    over.
     """
     counts = (noise.used[..., None] & ~np.isnan(noise.scores)).sum(1).mean(0)  # (K, D)
     each = [
@@ -620,4 +630,5 @@ def _null_by_column(noise: NoiseDraws, discrepancy: Discrepancy) -> tuple[np.nda
     share = counts / np.maximum(noise.uses.mean(0), 1.0)[:, None]
     mean, sd = np.moveaxis(np.array(each), -1, 0) * share  # (K, D) each
     width = counts.shape[1] if discrepancy.mean else 1
-    return mean.sum(1) / width, np.sqrt((sd**2).sum(1)) / width
+    sd = np.where((counts >= MIN_COLUMN).any(1), np.sqrt((sd**2).sum(1)) / width, math.nan)
+    return mean.sum(1) / width, sd

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from scipy import fft
 
-from inference.base.component_noise import Cells, NoiseDraws, numpy_generator
+from inference.base.component_noise import Cells, NoiseDraws
+from inference.programs.global_state import isolated
 from ppl_models.parts.validation import check_flag, check_size, plain_fields
 
 GRID = 2048
@@ -246,8 +247,7 @@ class PlugIn:
     It is :math:`\sum_v \hat p_v \log(\hat p_v / F(v))`, rows weighted by responsibility.
 
     Args:
-        num_null: multinomial samples of the component's own distribution from which the null is
-            estimated.
+        num_null: samples of the component's own distribution from which the null is estimated.
     """
 
     num_null: int = 50
@@ -281,18 +281,19 @@ def plug_in_null(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of the plug-in divergence on exact samples, (K,) each.
 
-    Samples of each component's own distribution on the patterns seen, as large as its expected use.
+    Samples of each component's own distribution, as large as its expected use.
     """
-    rng = numpy_generator(generator)
-    log_probabilities = cells.log_probabilities.exp().numpy()
     means, sds = [], []
-    for weights, p in zip(cells.weights.numpy(), log_probabilities, strict=True):
-        n = max(1, round(float(weights.sum())))
-        cell = np.append(p, max(0.0, 1 - p.sum()))
-        counts = rng.multinomial(n, cell / cell.sum(), size=discrepancy.num_null)[:, : len(p)] / n
-        logs = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
-        safe = np.log(p, out=np.zeros_like(p), where=p > 0)
-        values = np.where(counts > 0, counts * (logs - safe), 0.0).sum(-1)
-        means.append(values.mean())
-        sds.append(values.std(ddof=1))
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    for k, n in enumerate(cells.weights.sum(-1).round().clamp(min=1).long().tolist()):
+        values = []
+        with isolated(seed + k):
+            for _ in range(discrepancy.num_null):
+                patterns, counts = torch.unique(
+                    cells.distribution.sample((n,))[:, k], dim=0, return_counts=True
+                )
+                logs = cells.distribution.log_prob(patterns.unsqueeze(-2))[:, k]
+                values.append(float((counts / n * ((counts / n).log() - logs)).sum()))
+        means.append(np.mean(values))
+        sds.append(np.std(values, ddof=1))
     return np.array(means), np.array(sds)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 USED = 1.0  # expected counts from which a component counts as used by a row
 LEAST_VISITS = 50  # to which the steps of a state that is nearly always on are shared out
@@ -27,10 +28,12 @@ class Cells:
     Args:
         weights: expected rows of each component in each distinct row pattern, (K, V).
         log_probabilities: log-probability of each pattern under each component, (K, V).
+        distribution: of a row under each component, batch shape (K,).
     """
 
     weights: Tensor
     log_probabilities: Tensor
+    distribution: Distribution
 
 
 @dataclass(frozen=True, eq=False)

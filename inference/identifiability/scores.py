@@ -166,7 +166,7 @@ def derivatives(
                 columns = [
                     torch.autograd.grad(entry, weights, retain_graph=True)[0] for entry in gradient
                 ]
-                scores = torch.stack(columns, -1)
+                scores = torch.stack(columns, -1) if columns else weights[:, None].detach()[:, :0]
         if kind != "scores":
             hessian = minus_second_derivatives(
                 (rows if often is None else rows * often[: len(rows)]).sum(), free

@@ -654,7 +654,7 @@ def limited_information_fit(fit: FitRecord, data: Any) -> LimitedInformationFit:
     length = directions.norm(dim=0)
     directions = directions[:, length > 0] / length[length > 0]
     basis, values, _ = torch.linalg.svd(directions, full_matrices=False)
-    rank = int((values > RANK_TOLERANCE * values.max()).sum())
+    rank = int((values > RANK_TOLERANCE * values[:1]).sum())  # falling, and none if all is known
     degrees = len(model) - rank
     if degrees < 1:
         raise ValueError(

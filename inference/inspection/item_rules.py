@@ -52,7 +52,7 @@ from inference.inspection.attributes import answers_of, holm, item_families, ref
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
-from ppl_models.parts.repr import counted, shows_briefly
+from ppl_models.parts.repr import counted, listed, shows_briefly
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 from ppl_models.parts.validation import check_number
 
@@ -153,6 +153,11 @@ def item_rules(
     families = item_families(layer)
     found = observed_information(fit, data)
     place = {name: p for p, name in enumerate(found.names)}
+    if given := [name for cell in cells for name in cell.names if name not in place]:
+        raise ValueError(
+            "item_rules: estimates of every intercept and loading were expected, and"
+            f" {listed(given)} are known; fit without fixed values of the items"
+        )
     # from predictors of cells to intercepts and loadings
     back = torch.eye(len(found.names), dtype=found.matrix.dtype)
     own = [torch.tensor([place[name] for name in cell.names]) for cell in cells]

@@ -63,7 +63,7 @@ def minus_hessian(function: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
 
 def minus_second_derivatives(value: Tensor, free: Tensor) -> Tensor:
     """Minus the Hessian of a scalar, (P, P)."""
-    if not value.requires_grad:  # a constant, such as a flat density
+    if not value.requires_grad or not len(free):  # a constant, or nothing to derive by
         return free.new_zeros(len(free), len(free)).detach()
     (gradient,) = torch.autograd.grad(value, free, create_graph=True)
     if not gradient.requires_grad:  # a linear function
@@ -128,6 +128,8 @@ def generalised_inverse(information: Tensor, names: tuple[str, ...]) -> tuple[Te
     Raises:
         ValueError: where the information is clearly negative, so that the estimate is no maximum.
     """
+    if not names:  # every parameter is known
+        return information, information
     scale = information.diagonal().clamp(min=0).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
     values, vectors = eigen_of(information / torch.outer(scale, scale), "check_information")

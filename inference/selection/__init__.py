@@ -38,7 +38,7 @@ from inference.selection.reproducibility import (
     repeat_choice as repeat_choice,
     reproducibility as reproducibility,
 )
-from inference.selection.saturation import Saturation as Saturation, saturation as saturation
+from inference.selection.saturation import saturation as saturation
 from inference.selection.select import select as select
 from inference.selection.sparsity import (
     ebic as ebic,
@@ -46,6 +46,7 @@ from inference.selection.sparsity import (
     polish as polish,
 )
 from inference.selection.splitting import split_inference as split_inference
+from inference.selection.variates import find_variates as find_variates
 from ppl_models.parts.surface import with_old_names as _with_old_names
 
 __getattr__, __dir__ = _with_old_names(__name__, LawsAndNumbers="DistributionsAndNumbers")

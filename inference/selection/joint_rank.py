@@ -116,7 +116,7 @@ def joint_rank(data: Any, *, level: float = 0.95, seed: Seed = 0) -> JointRank:
         codes = np.zeros(len(variates[0]), dtype=np.int64)
         for v in group:
             if (v, own) not in coded:
-                coded[v, own] = _cells(variates[v], own, rng)
+                coded[v, own] = cells_of(variates[v], own, rng)
             both = codes * (coded[v, own].max() + 1) + coded[v, own]
             both = np.unique(both, return_inverse=True)[1]
             if v != group[0] and both.max() >= most:
@@ -222,7 +222,7 @@ def _pairs(
     return list(dict.fromkeys(pairs))
 
 
-def _cells(variate: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+def cells_of(variate: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
     """Cells of a variate (N, D), at most so many, one of them for what is missing."""
     missing = np.isnan(variate).any(1)
     most = max(2, most - bool(missing.any()))

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -17,9 +18,17 @@ from inference import fit
 from inference.acdc import KDE, KNN, Bootstrap, Histogram, NoNull, PlugIn, Table, acdc
 from inference.metrics import f_measure, match_components, soft_adjusted_rand_index
 from inference.plots import plot_discrepancies, plot_signatures
-from inference.selection import fit_grid, parallel_analysis
+from inference.selection import fit_grid, parallel_analysis, select_components
 from inference.selection.factorization_criteria import bic_thesis
-from ppl_models import DeepDiscreteEncoder, Mixture, Normal, Poisson, PoissonFactorization
+from ppl_models import (
+    Bernoulli,
+    DeepDiscreteEncoder,
+    HiddenMarkov,
+    Mixture,
+    Normal,
+    Poisson,
+    PoissonFactorization,
+)
 from ppl_models.datasets import (
     load_breast,
     negative_binomial_mixture,
@@ -93,6 +102,51 @@ def test_skewed_mixture_where_bic_adds_components():
     assert result.chosen == 2
     assert acdc(fits, x, discrepancy=KNN(), weighted=True).left[1] == pytest.approx(result.left[1])
     assert min(fits, key=lambda k: bic_thesis(fits[k])) > 2
+
+
+def test_states_of_too_few_steps_leave_no_less_than_one_that_is_judged():
+    x = np.random.default_rng(0).normal(size=(60, 1))  # no states at all
+    fits = fit_grid(lambda k: HiddenMarkov(k, Normal()), [x], (1, 2, 3), num_restarts=3)
+    result = acdc(fits, [x])
+    assert (result.num_used[3] < 50).all()
+    assert np.isnan(result.null_sd[3]).all()
+    # the floor of the one state that is judged, for each of three
+    assert result.left[3] == pytest.approx(3 * result.left[1])
+    assert result.chosen == 1
+
+
+def test_a_column_of_one_value_says_nothing_of_the_number():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2)) + 4 * rng.integers(0, 2, (200, 1))
+    for rows in (x, np.c_[x, np.full(200, 2.0)]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # names the column
+            fits = fit_grid(lambda k: Mixture(k, Normal()), rows, (1, 2), num_restarts=3)
+            result = acdc(fits, rows)
+            answer = select_components(Mixture(2), pd.DataFrame(rows), (1, 2, 3), num_restarts=3)
+        assert result.chosen == 2
+        assert result.left[2] < 0.1
+        assert (answer.num_components, answer.status) == (2, "confident")
+
+
+def test_null_of_plug_in_counts_patterns_not_seen():
+    num, chance = 300, np.full(8, 0.4)
+    rng = np.random.default_rng(0)
+
+    def drawn():
+        return (rng.random((num, 8)) < chance).astype(float)
+
+    def divergence(x):  # by hand, of the patterns from the chances known
+        patterns, counts = np.unique(x, axis=0, return_counts=True)
+        logs = np.where(patterns == 1, np.log(chance), np.log(1 - chance)).sum(1)
+        return (counts / num * (np.log(counts / num) - logs)).sum()
+
+    x = drawn()
+    one = fit(Mixture(1, Bernoulli()), x, fixed={"predictors": np.log(chance / (1 - chance))[None]})
+    result = acdc({1: one}, x, discrepancy=PlugIn())
+    assert result.raw[1][0] == pytest.approx(divergence(x), abs=1e-9)
+    values = [divergence(drawn()) for _ in range(200)]
+    assert result.null_mean[1][0] == pytest.approx(np.mean(values), abs=0.03)  # of 0.5
 
 
 def test_plug_in_of_counts():

@@ -13,7 +13,11 @@ import torch
 from scipy.stats import chi2
 
 from inference import EM, BoundWarning, Fit, fit
-from inference.inspection import item_fit
+from inference.inspection import (
+    item_fit,
+    limited_information_fit,
+    local_dependence,
+)
 from inference.inspection.attributes import answers_of, holm, moments_of, profiles_of
 from inference.programs.program import Program
 from inference.uncertainty import observed_information, standard_errors
@@ -96,6 +100,49 @@ def test_known_parameters_of_an_item_cost_no_degree(small: tuple[Fit, torch.Tens
     tied = fit(result.model, items, EM(tolerance=1e-4), init=start, tied={"intercepts": 0})
     with pytest.raises(ValueError, match="not worked out for a fit with tied parameters"):
         item_fit(tied, items, "score")
+
+
+def test_where_all_is_known_nothing_is_estimated(small: tuple[Fit, torch.Tensor]) -> None:
+    result, items = small
+    held = fit(result.model, items, fixed=result.params)
+    profiles = torch.tensor(list(itertools.product((0, 1), repeat=2)), dtype=F64)
+    weights = held.params["profiles"]
+    chances = held.structure.expected_responses(held.params, profiles)  # (4, 8)
+    # residuals of an item: its variance given the other answers, and no estimate's
+    found = item_fit(held, items)
+    joint = weights * torch.stack(
+        [torch.where(items == 1, p, 1 - p).prod(1) for p in chances], 1
+    )  # (N, 4)
+    for j in range(8):
+        given = joint / torch.where(items[:, [j]] == 1, chances[:, j], 1 - chances[:, j])
+        given = given / given.sum(1, keepdim=True)
+        expected = given @ chances[:, j]
+        beside = torch.cat([torch.ones(len(items), 1, dtype=F64), given @ profiles], 1)
+        residual = beside.mT @ (items[:, j] - expected)
+        spread = (beside.mT * (expected * (1 - expected))) @ beside
+        by_hand = float(residual @ torch.linalg.solve(spread, residual))
+        assert found.statistic[j] == pytest.approx(by_hand, rel=1e-6)
+        assert found.degrees[j] == pytest.approx(3)
+    # M2: shares of items and pairs against their covariance over all answer patterns
+    patterns = torch.tensor(list(itertools.product((0, 1), repeat=8)), dtype=F64)
+    likelihood = torch.stack([torch.where(patterns == 1, p, 1 - p).prod(1) for p in chances])
+    first, second = torch.triu_indices(8, 8, 1)
+
+    def shares(rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows, rows[:, first] * rows[:, second]], 1)
+
+    chance, every = weights @ likelihood, shares(patterns)
+    mean = chance @ every
+    covariance = (every.mT * chance) @ every - torch.outer(mean, mean)
+    gap = shares(items).mean(0) - mean
+    fitted = limited_information_fit(held, items)
+    assert fitted.m2 == pytest.approx(
+        800 * float(gap @ torch.linalg.solve(covariance, gap)), rel=1e-6
+    )
+    assert (fitted.degrees, fitted.num_undetermined) == (36, 0)
+    assert local_dependence(held, items).p_value.min() > 1e-4
+    with pytest.raises(ValueError, match="every estimate is known"):
+        standard_errors(held, items)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -160,3 +160,10 @@ def test_bad_input(fitted: tuple[Fit, torch.Tensor]) -> None:
     assert found.tests == ()
     assert found.text() == "Every item asks for one attribute, and all rules are then the same."
     assert len(found.table) == 0
+
+
+def test_known_items_are_refused(fitted: tuple[Fit, torch.Tensor]) -> None:
+    result, items = fitted
+    known = {name: result.params[name].clone() for name in ("intercepts", "loadings")}
+    with pytest.raises(ValueError, match=r"expected, and intercepts\[0\], loadings\[0,"):
+        item_rules(fit(result.model, items, fixed=known), items)

@@ -17,7 +17,8 @@ from inference import PenaltyChoice
 from inference.inspection import QValidation
 from inference.report import write_choice_report
 from inference.report.answers import answer_of
-from inference.selection import HeldOut, InformationCriterion, Saturation, Selection
+from inference.selection import HeldOut, InformationCriterion, Selection
+from inference.selection.saturation import Saturation
 from inference.selection.sparsity import Path
 from ppl_models import DeepDiscreteEncoder, Mixture, Normal
 

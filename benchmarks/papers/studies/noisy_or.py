@@ -102,7 +102,7 @@ def scored(
     run: ScoreFunctionRun | MeanField, sample: NoisyOrSample, checkpoints: Sequence[int]
 ) -> Iterator[Checkpoint]:
     """The runs after so many epochs, each with what its best checkpoint so far has found."""
-    runs, done = len(run.values[0]), 0
+    runs, done = len(run.estimates()[0]), 0
     best, found = np.full(runs, np.inf), np.zeros(runs)
     for checkpoint in checkpoints:
         for _ in range(done, checkpoint):

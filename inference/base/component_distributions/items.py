@@ -753,8 +753,9 @@ class ItemDistribution(ComponentDistribution):
         weights = responsibilities.new_zeros(len(patterns), self.about.num_components).index_add(
             0, index, responsibilities
         )
-        distribution = item_distribution(self.about, self.predictor(params).unsqueeze(-3), None)
-        return Cells(weights.mT, distribution.log_prob(patterns.unsqueeze(-2)).mT)
+        distribution = item_distribution(self.about, self.predictor(params), None)
+        logs = distribution.log_prob(patterns.unsqueeze(-2))
+        return Cells(weights.mT, logs.mT, distribution)
 
 
 def _sizes(values: Tensor, shares: Tensor, eta: Tensor, size: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any
@@ -115,11 +116,14 @@ def select_components(
     table, _ = checked(first.at(grids[0][-1]), data, for_fit=True)
     if distributions is None:
         num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
+        rows = table.flatten(0, -2)
+        low, high = rows.nan_to_num(math.inf).amin(0), rows.nan_to_num(-math.inf).amax(0)
+        flat = bool((low == high).any())  # floors of variance differ between distributions
         candidates = [
             candidate
             for candidate in candidates
             if not candidate.needs_whole_rows
-            or not gaps
+            or not (gaps or flat)
             and candidate.row_distribution.is_determined(num_rows, table.shape[-1])
         ]
     for candidate in candidates[1:]:

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import pad, softplus
 
 from inference.base.checkpoint import Checkpoint
 from inference.base.outcome import Outcome
@@ -35,7 +36,6 @@ from ppl_models.parts.validation import check_number, check_size, plain_fields
 
 NUM_HIDDEN = 100  # of the baseline network
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
-LARGEST_LOGIT = 80.0  # of a success: its exponential is finite in single precision
 CHECKPOINT_EVERY = 5  # epochs between two writes
 
 
@@ -150,25 +150,41 @@ class ScoreFunctionState:
     """Checkpoint of a run.
 
     Args:
-        values: logits of parameters and guide, with Adam's ``first`` and ``second`` moments, by
-            place; network: the baseline's, by place.
-        centre, variance: running, (R,); generator: its state; num_updates: so far; course:
-            estimates of the ELBO, (T, R).
+        values: logits of parameters and guide, (R, P), with Adam's ``first`` and ``second``
+            moments; network: the baseline's, by place.
+        moments: running mean and variance of signals, (2, R); generator: its state; num_updates: so
+            far; course: estimates of the ELBO, (T, R).
     """
 
-    values: dict[str, Tensor]
-    first: dict[str, Tensor]
-    second: dict[str, Tensor]
+    values: Tensor
+    first: Tensor
+    second: Tensor
     network: dict[str, Tensor]
-    centre: Tensor
-    variance: Tensor
+    moments: Tensor
     generator: Tensor
     course: Tensor
     num_updates: int
 
 
+class Guess(NamedTuple):
+    """The guide at some rows.
+
+    Args:
+        rows: and less their means, with a one: (R, B, J) and (R, B, J + 1).
+        logits, chance: of latents, (R, B, m).
+    """
+
+    rows: Tensor
+    centred: Tensor
+    logits: Tensor
+    chance: Tensor
+
+
 class ScoreFunctionRun:
     """Run of R restarts, each with its own order of rows and its own draws.
+
+    Where batches are small an update is as dear as its number of tensor operations. So all logits
+    are one tensor, that a leak is a cause which is always on, and a bias the weight of a one.
 
     Args:
         settings: the engine's.
@@ -187,36 +203,31 @@ class ScoreFunctionRun:
         seed: int,
     ) -> None:
         self.settings, self.data, self.means = settings, data, data.mean(0, keepdim=True)
+        self.table = self.with_centred(data)
         self.generator = Generator().manual_seed(seed)
         num, m, items = failure.shape
+        self.sizes = m, items
         limit = PROBABILITY_LIMIT
         logits = [v.to(data).clamp(limit, 1 - limit).logit() for v in (prior, failure, 1 - leak)]
         guide = [self._uniform(-0.1, 0.1, num, items, m), self._uniform(-0.1, 0.1, num, 1, m)]
-        self.values: list[Tensor] = [*logits, *guide]
-        self.first = [torch.zeros_like(v) for v in self.values]
-        self.second = [torch.zeros_like(v) for v in self.values]
+        self._take(torch.cat([v.flatten(1) for v in (*logits, *guide)], 1))
+        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self.num_updates = 0
-        self.centre, self.variance = torch.zeros(num).to(data), torch.ones(num).to(data)
+        self.moments = torch.stack([torch.zeros(num), torch.ones(num)]).to(data)
         # as torch starts linear layers
         bounds = (items**-0.5, items**-0.5, NUM_HIDDEN**-0.5, NUM_HIDDEN**-0.5)
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
-        self.network = [
-            self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)
-        ]
+        network = [self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)]
+        self.network = [torch.cat(network[:2], 1), *network[2:]]
 
     def state(self, course: Tensor) -> ScoreFunctionState:
         """Checkpoint from which the run can be resumed."""
-        values, first, second, network = (
-            {str(place): value for place, value in enumerate(part)}
-            for part in (self.values, self.first, self.second, self.network)
-        )
         return ScoreFunctionState(
-            values,
-            first,
-            second,
-            network,
-            self.centre,
-            self.variance,
+            self.flat,
+            self.first,
+            self.second,
+            {str(place): value for place, value in enumerate(self.network)},
+            self.moments,
             self.generator.get_state(),
             course,
             self.num_updates,
@@ -224,11 +235,9 @@ class ScoreFunctionRun:
 
     def resume(self, saved: ScoreFunctionState) -> Tensor:
         """Resume a saved run; the course so far."""
-        self.values, self.first, self.second, self.network = (
-            list(part.values()) for part in (saved.values, saved.first, saved.second, saved.network)
-        )
-        self.centre = saved.centre
-        self.variance = saved.variance
+        self._take(saved.values)
+        self.first, self.second = saved.first, saved.second
+        self.network, self.moments = list(saved.network.values()), saved.moments
         self.num_updates = saved.num_updates
         self.generator.set_state(saved.generator)
         return saved.course
@@ -238,108 +247,107 @@ class ScoreFunctionRun:
             low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
         ).to(self.data)
 
+    def with_centred(self, data: Tensor) -> Tensor:
+        """Rows, the rows less the means of the run's, and ones, side by side."""
+        return torch.cat([data, data - self.means, data.new_ones(len(data), 1)], 1)
+
+    def _take(self, flat: Tensor) -> None:
+        """Logits: prior (R, m), failure and no leak (R, m + 1, J), guide and bias (R, J + 1, m)."""
+        m, items = self.sizes
+        self.flat = flat
+        self.prior, edges, guide = flat.split([m, (m + 1) * items, (items + 1) * m], 1)
+        self.edges = edges.unflatten(1, (m + 1, items))
+        self.guide = guide.unflatten(1, (items + 1, m))
+
     def estimates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Estimates: prior (R, m), failure (R, m, J), leak (R, J), within their limits."""
-        prior, failure, off = (v.sigmoid() for v in self.values[:3])
+        prior, edges = self.prior.sigmoid(), self.edges.sigmoid()
         limit = PROBABILITY_LIMIT
         return (
             prior.clamp(limit, 1 - limit),
-            failure.clamp(limit, 1 - limit),
-            (1 - off).clamp(limit, 1 - limit),
+            edges[:, :-1].clamp(limit, 1 - limit),
+            (1 - edges[:, -1]).clamp(limit, 1 - limit),
         )
 
     def epoch(self) -> Tensor:
         """Run one pass over the rows; the sum of the signals r, an ELBO estimate, (R,)."""
-        num = len(self.values[0])
+        num = len(self.flat)
         order = torch.rand(num, len(self.data), generator=self.generator).argsort(-1)
         total = torch.zeros(num).to(self.data)
         for batch in order.split(self.settings.batch_size, 1):
             if batch.shape[1] > 1:  # one row has no variance
-                rows = self.data[batch]
-                total += self.update(rows, self._draw(rows))
+                rows = self.table.index_select(0, batch.flatten()).unflatten(0, batch.shape)
+                guess = self.guess(rows)
+                total += self.update(guess, self.draw(guess))
         return total
 
     def elbo_rows(self, data: Tensor) -> Tensor:
         """ELBO estimate of each row from one draw, (R, N)."""
-        rows = data.to(self.data).expand(len(self.values[0]), *data.shape)
-        latents = self._draw(rows)
-        log_joint, log_guide, _, _ = self._log_densities(rows, latents)
-        return log_joint - log_guide
+        rows = self.with_centred(data.to(self.data))
+        guess = self.guess(rows.expand(len(self.flat), *rows.shape))
+        return self._signal(guess, self.draw(guess))[0]
 
-    def _logits(self, rows: Tensor) -> Tensor:
-        """Logits of the guide, (R, B, m); the means come off the bias, which is shorter."""
-        return torch.baddbmm(self.values[4] - self.means @ self.values[3], rows, self.values[3])
+    def guess(self, table: Tensor) -> Guess:
+        """The guide at rows (R, B, 2 J + 1) with what is centred beside them."""
+        rows, centred = table.tensor_split((self.sizes[1],), -1)
+        logits = torch.bmm(centred, self.guide)
+        return Guess(rows, centred, logits, logits.sigmoid())
 
-    def _draw(self, rows: Tensor) -> Tensor:
-        chance = self._logits(rows).sigmoid_()
+    def draw(self, guess: Guess) -> Tensor:
+        """Latents of the guide, and a cause that is always on, (R, B, m + 1)."""
+        chance = guess.chance
         uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
-        return (uniform < chance).to(chance)
+        return pad((uniform < chance).to(chance), (0, 1), value=1.0)
 
-    def _log_densities(
-        self, rows: Tensor, latents: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log-joint and log-guide (R, B); P(x = 1) (R, B, J); the guide's logits."""
-        prior, failure, off = self.values[:3]
-        leak = softplus(-off).clamp(min=PROBABILITY_LIMIT).unsqueeze(-2)
-        weights = (-failure).clamp_(max=LARGEST_LOGIT).exp_().log1p_()
-        eta = torch.baddbmm(leak, latents, weights)
-        on = torch.expm1(-eta).neg_()
-        items = on.log().add_(eta).mul_(rows).sum(-1)  # x log(e^eta - 1), less the sum of eta
-        items -= leak.sum(-1) + (latents @ weights.sum(-1, keepdim=True)).squeeze(-1)
-        log_joint = (
-            items
-            + (latents @ prior.unsqueeze(-1)).squeeze(-1)
-            + logsigmoid(-prior).sum(-1, keepdim=True)
-        )
-        logits = self._logits(rows)
-        return log_joint, (latents * logits - softplus(logits)).sum(-1), on, logits
+    def _signal(self, guess: Guess, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-joint less log-guide (R, B), P(x = 1) (R, B, J), derivative of log-failures."""
+        logs = softplus(self.edges, -1)  # log-probabilities that causes fail
+        slope = torch.expm1(logs)
+        logs[:, -1].clamp_(max=-PROBABILITY_LIMIT)
+        off = torch.bmm(latents, logs)
+        on = torch.expm1(off).neg_()
+        items = on.log().sub_(off).mul_(guess.rows).sum(-1, keepdim=True)
+        # each latent that is on adds its own log-odds, and its failures at all items
+        each = logs.sum(-1)
+        each[:, :-1] += self.prior
+        each[:, -1] -= softplus(self.prior).sum(-1)
+        log_joint = torch.baddbmm(items, latents, each.unsqueeze(-1)).squeeze(-1)
+        log_guide = (latents[..., :-1] * guess.logits).sub_(softplus(guess.logits)).sum(-1)
+        return log_joint - log_guide, on, slope
 
-    def update(self, rows: Tensor, latents: Tensor) -> Tensor:
-        """Step on rows (R, B, J) and draws (R, B, m); the sum of the signals, (R,)."""
-        size = rows.shape[1]
-        prior, failure, off = self.values[:3]
-        log_joint, log_guide, on, logits = self._log_densities(rows, latents)
-        signal = log_joint - log_guide
-        mean, variance, keep = signal.mean(1), signal.var(1), self.settings.decay
+    def update(self, guess: Guess, latents: Tensor) -> Tensor:
+        """Step on rows and draws (R, B, m + 1); the sum of the signals, (R,)."""
+        size = latents.shape[1]
+        signal, on, by_edge = self._signal(guess, latents)
+        moments = torch.stack(torch.var_mean(signal, 1)[::-1])
         if self.num_updates == 0:
-            self.centre, self.variance = mean, variance
+            self.moments = moments
         else:
-            self.centre, self.variance = (
-                keep * old + (1 - keep) * new
-                for old, new in ((self.centre, mean), (self.variance, variance))
-            )
-        scaled = (signal - self.centre.unsqueeze(-1)) / self.variance.sqrt().clamp(
-            min=1.0
-        ).unsqueeze(-1)
-        centred = rows - self.means
-        hidden = torch.baddbmm(self.network[1], centred, self.network[0]).tanh_()
-        advantage = scaled - (hidden @ self.network[2] + self.network[3]).squeeze(-1)
-        # d log p / d eta: (1 - P) / P at a one and -1 at a zero
-        slope = torch.div(rows, on, out=on).sub_(1)
-        by_logit = (latents - logits.sigmoid()).mul_(advantage.unsqueeze(-1) / size)
-        by_row = rows.new_full((len(rows), 1, size), 1 / size)
+            self.moments.lerp_(moments, 1 - self.settings.decay)
+        centre, variance = self.moments.unsqueeze(-1)
+        scaled = (signal - centre).div_(variance.sqrt().clamp_(min=1.0))
+        hidden = torch.bmm(guess.centred, self.network[0]).tanh_()
+        predicted = torch.baddbmm(self.network[2], hidden, self.network[1]).squeeze(-1)
+        advantage = scaled.sub_(predicted).div_(size)
+        # d log p / d log of all failures: 1 - x / P(x = 1)
+        slope = torch.div(guess.rows, on, out=on).sub_(1)
+        by_logit = (latents[..., :-1] - guess.chance).mul_(advantage.unsqueeze(-1))
         gradients = [
-            latents.mean(1) - prior.sigmoid(),
-            (latents.mT @ slope).mul_((-failure).sigmoid_()).mul_(-1 / size),
-            (by_row @ slope).squeeze(1).mul_((-off).sigmoid_()).neg_(),
-            centred.mT @ by_logit,
-            by_logit.sum(1, keepdim=True),
+            latents.mean(1)[:, :-1] - self.prior.sigmoid(),
+            torch.bmm(latents.mT, slope).mul_(by_edge.div_(size)),
+            torch.bmm(guess.centred.mT, by_logit),
         ]
-        self._descend(centred, hidden, advantage / size)
-        self._ascend(gradients)
+        self._descend(guess.centred, hidden, advantage)
+        self._ascend(torch.cat([gradient.flatten(1) for gradient in gradients], 1))
         return signal.sum(1)
 
-    def _ascend(self, gradients: list[Tensor]) -> None:
+    def _ascend(self, gradient: Tensor) -> None:
         self.num_updates += 1
         one, two = (1 - beta**self.num_updates for beta in BETAS)
-        for value, first, second, gradient in zip(
-            self.values, self.first, self.second, gradients, strict=True
-        ):
-            first.lerp_(gradient, 1 - BETAS[0])
-            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            value.addcdiv_(
-                first, (second / two).sqrt_().add_(EPSILON), value=self.settings.rate / one
-            )
+        self.first.lerp_(gradient, 1 - BETAS[0])
+        self.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        scale = (self.second / two).sqrt_().add_(EPSILON)
+        self.flat.addcdiv_(self.first, scale, value=self.settings.rate / one)
 
     def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
         """Step of the baseline network on the mean squared error, ``error`` (R, B)."""
@@ -348,8 +356,7 @@ class ScoreFunctionRun:
             return
         back = error.unsqueeze(-1)
         # through the tanh
-        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[2].mT)
-        self.network[2].baddbmm_(hidden.mT, back, alpha=rate)
-        self.network[3].add_(back.sum(1, keepdim=True), alpha=rate)
+        inner = torch.addcmul(back, hidden, hidden * back, value=-1).mul_(self.network[1].mT)
+        self.network[1].baddbmm_(hidden.mT, back, alpha=rate)
+        self.network[2].add_(back.sum(1, keepdim=True), alpha=rate)
         self.network[0].baddbmm_(centred.mT, inner, alpha=rate)
-        self.network[1].add_(inner.sum(1, keepdim=True), alpha=rate)

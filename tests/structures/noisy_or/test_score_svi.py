@@ -36,6 +36,18 @@ def rows_of(num_rows: int = 60, m: int = 3, items: int = 10) -> Tensor:
     )[0]
 
 
+def logits_of(run: ScoreFunctionRun) -> list[Tensor]:
+    """Prior, failure, no leak, weights and bias of the guide."""
+    edges, guide = run.edges, run.guide
+    return [run.prior, edges[:, :-1], edges[:, -1], guide[:, :-1], guide[:, -1:]]
+
+
+def network_of(run: ScoreFunctionRun) -> list[Tensor]:
+    """Weights and biases of both layers."""
+    first, second, last = run.network
+    return [first[:, :-1], first[:, -1:], second, last]
+
+
 class ByHand:
     """One restart, with autograd and torch's own optimisers; densities written out bit by bit."""
 
@@ -43,8 +55,8 @@ class ByHand:
         self, run: ScoreFunctionRun, which: int, settings: ScoreFunctionSVI, means: Tensor
     ) -> None:
         self.settings, self.means = settings, means
-        self.values = [v[which].clone().requires_grad_() for v in run.values]
-        self.network = [v[which].clone().requires_grad_() for v in run.network]
+        self.values = [v[which].clone().requires_grad_() for v in logits_of(run)]
+        self.network = [v[which].clone().requires_grad_() for v in network_of(run)]
         self.adam = torch.optim.Adam(self.values, lr=settings.rate)
         self.sgd = torch.optim.SGD(self.network, lr=settings.baseline_rate)
         self.centre: Tensor | None = None
@@ -88,13 +100,14 @@ def test_updates_by_autograd() -> None:
     generator = torch.Generator().manual_seed(4)
     for _ in range(8):
         rows = data[torch.randint(60, (3, 25), generator=generator)]
-        latents = run._draw(rows)
-        run.update(rows, latents)
+        guess = run.guess(run.with_centred(rows.flatten(0, 1)).unflatten(0, (3, 25)))
+        latents = run.draw(guess)
+        run.update(guess, latents)
         for r, hand in enumerate(hands):
-            hand.update(rows[r], latents[r])
+            hand.update(rows[r], latents[r, :, :-1])
     for r, hand in enumerate(hands):
         for together, alone in zip(
-            (*run.values, *run.network), (*hand.values, *hand.network), strict=True
+            (*logits_of(run), *network_of(run)), (*hand.values, *hand.network), strict=True
         ):
             torch.testing.assert_close(together[r], alone.detach(), rtol=1e-8, atol=1e-10)
 

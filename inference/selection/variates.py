@@ -1,0 +1,314 @@
+r"""Partition of columns into variates that are independent inside each of some components.
+
+Column j is cut into cells, and :math:`n_{ij}(a, b)` rows lie in cell a of column i and in cell b of
+column j. For columns of different variates the chances of these pairs are
+
+.. math:: P_{ij}(a, b) = \sum_{c=1}^{C} w_c \, f_{ic}(a) \, f_{jc}(b),
+
+and for columns of one variate they are anything. So for a partition G the weights and the chances
+of cells maximise the composite log-likelihood of the pairs that G keeps apart,
+
+.. math:: \ell(w, f) = \sum_{i < j \text{ apart}} \sum_{ab} n_{ij}(a, b) \log P_{ij}(a, b),
+
+by EM from several starts, and :math:`G^2_{ij} = 2 \sum_{ab} n_{ij} \log(n_{ij} / (N_{ij} P_{ij}))`
+of every such pair, compared with chi-square of :math:`(B_i - 1)(B_j - 1)` degrees of freedom, B the
+numbers of cells, tests whether i and j are independent inside the components. The test is
+conservative, for the fit takes degrees of freedom.
+
+At first every column is a variate of its own. As long as a pair is significant by Bonferroni's
+level, two variates with one of the worst pairs are merged. Then merges, splits in two and moves of
+a column go on as long as they lower
+
+.. math:: \sum_{i < j \text{ apart}} G^2_{ij} + \sum_{i < j \text{ together}} q_{ij},
+
+with :math:`q_{ij}` the critical value of the pair: what a pair must be worth to be put together.
+
+The components of a fit that holds dependent columns apart absorb a part of their dependence. So the
+partition is safe where at least three variates are left and columns have more cells than there are
+components; pairs of yes-no columns tell little. With fewer components than there are, columns are
+put together that share one.
+
+Source: composite likelihood of pairs after B. G. Lindsay (1988), doi:10.1090/conm/080/999014; its
+residuals after D. J. Bartholomew and S. O. Leung (2002), doi:10.1348/000711002159617.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import xlogy
+from scipy.stats import chi2
+
+from inference.base.frames import pd
+from inference.selection.joint_rank import FEWEST_ROWS, cells_of
+from ppl_models.data.tables import as_table
+from ppl_models.parts.repr import counted, shows_briefly
+from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
+
+MOST_CELLS = 5  # of a column
+NUM_STARTS, SHORT, NUM_LONG, LONG = 6, 40, 2, 500  # starts, iterations of each and of the best
+NUM_MERGES = 4  # that are tried at each step
+NUM_FITTED = 6  # of the partitions that are tried
+LARGEST_SPLIT = 8  # columns of a variate whose splits in two are all tried
+LEAST_GAIN = 1e-2  # of the log-likelihood in an iteration
+TINY = 1e-300
+
+
+@shows_briefly
+@dataclass(frozen=True, eq=False)
+class Variates:
+    """Partition of columns into variates, by :func:`find_variates`.
+
+    Args:
+        variates: names of the columns of each, as :class:`ppl_models.InClassNet` takes them.
+        num_components: C; level: of the tests together.
+        table: one row a pair of columns of different variates: both names, G2, degrees of freedom
+            and p-value.
+    """
+
+    variates: tuple[tuple[str, ...], ...]
+    num_components: int
+    level: float
+    table: pd.DataFrame
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether no pair of columns of different variates is dependent inside components."""
+        return bool(self.table["p_value"].min() * len(self.table) > self.level)
+
+    def text(self) -> str:
+        """The partition in words."""
+        groups = "; ".join(", ".join(own) for own in self.variates)
+        found = f"{counted(len(self.variates), 'variate')}: {groups}."
+        if self.fits:
+            return (
+                f"{found} Inside {counted(self.num_components, 'component')} no columns of"
+                f" different variates are dependent, at level {self.level:g}."
+            )
+        return (
+            f"{found} Two are left, and they are dependent inside"
+            f" {counted(self.num_components, 'component')}: more components are needed."
+        )
+
+
+def find_variates(
+    data: Any, num_components: int, *, level: float = 0.01, seed: Seed = 0
+) -> Variates:
+    """Find which columns belong together, given the number of components.
+
+    Args:
+        data: rows, independent of each other: a table (N, J), NaN where missing. Columns of more
+            than five values are cut at their quintiles.
+        num_components: C; 1 asks which columns are dependent at all.
+        level: of all tests of a step together.
+        seed: of the starts.
+
+    Raises:
+        ValueError: for fewer than three columns or 100 rows, a column of one value, a number of
+            components below 1, or a level outside (0, 1).
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> from inference.selection import find_variates
+        >>> rng = np.random.default_rng(0)
+        >>> which = rng.integers(2, size=(3000, 1))
+        >>> rows = pd.DataFrame(2.0 * which + rng.normal(size=(3000, 4)), columns=list("abcd"))
+        >>> rows["b"] += rows["a"] * np.where(which[:, 0], 0.8, -0.8)
+        >>> find_variates(rows, 2).variates
+        (('a', 'b'), ('c',), ('d',))
+    """
+    check_size("find_variates", "num_components", num_components)
+    check_number("find_variates", "level", level, "lie in (0, 1)", above=0, below=1)
+    rng = np.random.default_rng(as_seed("find_variates", seed))
+    table, names = as_table(data)
+    rows = np.asarray(table.cpu(), dtype=float)
+    names = names or tuple(str(j) for j in range(rows.shape[1]))
+    if len(rows) < FEWEST_ROWS or rows.shape[1] < 3:
+        raise ValueError(
+            "find_variates: data must hold three columns or more, and at least"
+            f" {FEWEST_ROWS} rows, got a table of {rows.shape}"
+        )
+    tables = PairTables.of(rows, names, rng, level)
+    labels = np.arange(len(names))
+    classes = tables.fit(labels, num_components, rng, None)
+    while labels.max() > 1 and not tables.fits(labels, classes):
+        _, labels, classes = tables.best(tables.merges(labels, classes), classes, rng)
+    price = tables.price(labels, classes)
+    while (found := tables.best(list(neighbours(labels)), classes, rng))[0] < price - LEAST_GAIN:
+        price, labels, classes = found
+    pairs = tables.test(labels, classes)
+    groups = (tuple(np.array(names)[labels == own].tolist()) for own in range(labels.max() + 1))
+    pairs = pairs.assign(first=[names[i] for i in pairs["first"]])
+    pairs = pairs.assign(second=[names[j] for j in pairs["second"]])
+    return Variates(tuple(groups), num_components, level, pairs)
+
+
+Classes = tuple[np.ndarray, np.ndarray]  # weights (C,) and chances of cells (C, S)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTables:
+    """Tables of all pairs of columns.
+
+    Args:
+        counts: (S, S), by cells of all J columns side by side; column: of each cell, (S,).
+        level: of all tests together.
+    """
+
+    counts: np.ndarray
+    column: np.ndarray
+    level: float
+
+    @classmethod
+    def of(
+        cls, rows: np.ndarray, names: tuple[str, ...], rng: np.random.Generator, level: float
+    ) -> PairTables:
+        """Tables of rows (N, J).
+
+        Raises:
+            ValueError: for a column of one value.
+        """
+        where, which, column, num = [], [], list[int](), 0
+        for j, name in enumerate(names):
+            known = np.flatnonzero(~np.isnan(rows[:, j]))
+            codes = cells_of(rows[known, j, None], MOST_CELLS, rng) if len(known) else known
+            size = len(set(codes.tolist()))
+            if size < 2:
+                raise ValueError(
+                    "find_variates: data: columns of two values or more were expected, and column"
+                    f" {name!r} has {size}"
+                )
+            where.append(known)
+            which.append(num + np.unique(codes, return_inverse=True)[1])
+            column += [j] * size
+            num += size
+        row, cell = np.concatenate(where), np.concatenate(which)
+        is_in = csr_array((np.ones(len(row)), (row, cell)), shape=(len(rows), num))
+        return cls(np.asarray((is_in.T @ is_in).todense()), np.array(column), level)
+
+    def _by_column(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the cells of each column, of the last dim."""
+        first = np.flatnonzero(np.diff(self.column, prepend=-1))
+        return np.asarray(np.add.reduceat(values, first, axis=-1))
+
+    def climb(self, labels: np.ndarray, classes: Classes, most: int) -> tuple[float, Classes]:
+        """EM steps on the pairs apart: twice the composite log-likelihood, and the classes."""
+        of_cell = labels[self.column]
+        counts = np.where(of_cell[:, None] != of_cell, self.counts, 0.0)
+        weights, cells = classes
+        before = -np.inf
+        for _ in range(most):
+            chances = np.maximum((cells.T * weights) @ cells, TINY)
+            value = float(xlogy(counts, chances).sum())
+            if value - before < LEAST_GAIN:
+                break
+            before = value
+            share = weights[:, None] * cells * (cells @ (counts / chances))
+            total = share.sum(1)
+            weights = total / total.sum()
+            cells = share / np.maximum(self._by_column(share), TINY)[:, self.column]
+        return before, (weights, cells)
+
+    def fit(
+        self, labels: np.ndarray, num: int, rng: np.random.Generator, near: Classes | None
+    ) -> Classes:
+        """Classes of the largest composite log-likelihood from random starts, and from some."""
+        shares = np.diag(self.counts)
+        starts = [] if near is None else [near]
+        for _ in range(NUM_STARTS):
+            cells = shares * (0.2 + rng.gamma(1.0, size=(num, len(shares))))
+            cells /= self._by_column(cells)[:, self.column]
+            starts.append((np.full(num, 1 / num), cells))
+        short = sorted((self.climb(labels, own, SHORT) for own in starts), key=lambda own: -own[0])
+        long = (self.climb(labels, own, LONG) for _, own in short[:NUM_LONG])
+        return max(long, key=lambda own: own[0])[1]
+
+    def test(self, labels: np.ndarray, classes: Classes) -> pd.DataFrame:
+        """Pairs of columns apart, with their tests."""
+        weights, cells = classes
+        chances = np.maximum((cells.T * weights) @ cells, TINY)
+        together = self._by_column(self._by_column(self.counts).T)
+        ratio = self.counts / chances / np.maximum(together, 1)[self.column][:, self.column]
+        parts = 2 * xlogy(self.counts, np.where(self.counts > 0, ratio, 1.0))
+        statistics, sizes = self._by_column(self._by_column(parts).T), np.bincount(self.column)
+        first, second = np.array([
+            pair for pair in combinations(range(len(labels)), 2) if np.diff(labels[list(pair)])
+        ]).T  # fmt: skip
+        statistic, freedom = statistics[first, second], (sizes[first] - 1) * (sizes[second] - 1)
+        return pd.DataFrame({
+            "first": first,
+            "second": second,
+            "statistic": statistic,
+            "degrees_of_freedom": freedom,
+            "p_value": chi2.sf(statistic, freedom),
+        })  # fmt: skip
+
+    def fits(self, labels: np.ndarray, classes: Classes) -> bool:
+        """Tell whether no pair apart is significant."""
+        pairs = self.test(labels, classes)
+        return bool(pairs["p_value"].min() * len(pairs) > self.level)
+
+    def price(self, labels: np.ndarray, classes: Classes) -> float:
+        """G2 of the pairs apart, and the critical values of the others."""
+        pairs = self.test(labels, classes)
+        freedom = pairs["degrees_of_freedom"]
+        sizes = np.bincount(self.column) - 1
+        every = np.outer(sizes, sizes)[np.triu_indices(len(sizes), 1)]
+        critical = chi2.isf(self.level / len(every), every).sum()
+        apart = chi2.isf(self.level / len(every), freedom).sum()
+        return float(pairs["statistic"].sum() + critical - apart)
+
+    def best(
+        self, partitions: list[np.ndarray], classes: Classes, rng: np.random.Generator
+    ) -> tuple[float, np.ndarray, Classes]:
+        """Lowest price of some partitions, of which the best after a few steps are fitted."""
+        near = []
+        for labels in partitions:
+            own = self.climb(labels, classes, SHORT)[1]
+            near.append((self.price(labels, own), labels, own))
+        found = []
+        for _, labels, own in sorted(near, key=lambda own: own[0])[:NUM_FITTED]:
+            fitted = self.fit(labels, len(classes[0]), rng, own)
+            found.append((self.price(labels, fitted), labels, fitted))
+        return min(found, key=lambda own: own[0])
+
+    def merges(self, labels: np.ndarray, classes: Classes) -> list[np.ndarray]:
+        """Partitions with two variates merged that have the worst pairs."""
+        pairs = self.test(labels, classes)
+        freedom = pairs["degrees_of_freedom"]
+        excess = (pairs["statistic"] - freedom) / np.sqrt(2 * freedom)
+        worst = pairs.loc[excess.sort_values(ascending=False).index, ["first", "second"]].to_numpy()
+        both = dict.fromkeys(tuple(sorted(own)) for own in labels[worst].tolist())
+        return [_relabelled(np.where(labels == b, a, labels)) for a, b in list(both)[:NUM_MERGES]]
+
+
+def _relabelled(labels: np.ndarray) -> np.ndarray:
+    """Labels 0, 1, ... in the order of the first column of each."""
+    _, first, which = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[which]
+
+
+def neighbours(labels: np.ndarray) -> Iterator[np.ndarray]:
+    """Partitions of two variates or more that differ by one merge, split, or move of a column."""
+    num = int(labels.max()) + 1
+    for low, high in combinations(range(num), 2):
+        if num > 2:
+            yield _relabelled(np.where(labels == high, low, labels))
+    for own in range(num):
+        (columns,) = np.nonzero(labels == own)
+        for size in range(1, len(columns) // 2 + 1 if len(columns) <= LARGEST_SPLIT else 2):
+            for part in combinations(columns.tolist(), size):
+                changed = labels.copy()
+                changed[list(part)] = num
+                if size < len(columns):
+                    yield _relabelled(changed)
+                for other in range(num) if size == 1 else ():
+                    changed = labels.copy()
+                    changed[list(part)] = other
+                    if other != own and (len(columns) > 1 or num > 3):
+                        yield _relabelled(changed)
