@@ -52,10 +52,10 @@ from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 MOST_CELLS = 5  # of a column
 NUM_STARTS, SHORT, NUM_LONG, LONG = 6, 40, 2, 500  # starts, iterations of each and of the best
-NUM_FITTED = 6  # of the partitions that are tried
+NUM_MERGES, NUM_FITTED = 6, 10  # partitions tried at a merge, and fitted at a later change
 NUM_PAIRS = 20  # the worst, whose variates are merged or columns moved
 LARGEST_SPLIT = 8  # columns of a variate whose splits in two are all tried
-LEAST_GAIN = 1e-2  # of the log-likelihood in an iteration
+LOOK, LEAST_GAIN = 5, 2e-2  # iterations between two looks at the log-likelihood, and its gain
 TINY = 1e-300
 
 
@@ -137,12 +137,12 @@ def find_variates(
     labels = np.arange(len(names))
     classes = tables.fit(labels, num_components, rng, None)
     while labels.max() > 1 and not tables.fits(labels, classes):
-        near = partitions(merges(labels, tables.worst(labels, classes)))[:NUM_FITTED]
-        _, labels, classes = tables.best(near, classes, rng)
+        near = partitions(merges(labels, tables.worst(labels, classes)))[:NUM_MERGES]
+        _, labels, classes = tables.best(near, classes, rng, 1)
     price = tables.price(labels, classes)
     while True:
         near = partitions(neighbours(labels, tables.worst(labels, classes)[:NUM_PAIRS]))
-        found = tables.best(near, classes, rng)
+        found = tables.best(near, classes, rng, NUM_FITTED)
         if not found[0] < price - LEAST_GAIN:
             break
         price, labels, classes = found
@@ -206,18 +206,19 @@ class PairTables:
         of_cell = labels[self.column]
         counts = np.where(of_cell[:, None] != of_cell, self.counts, 0.0)
         weights, cells = classes
-        before = -np.inf
-        for _ in range(most):
+        value, before = 0.0, -np.inf
+        for step in range(most + 1):
             chances = np.maximum((cells.T * weights) @ cells, TINY)
-            value = float(xlogy(counts, chances).sum())
-            if value - before < LEAST_GAIN:
-                break
-            before = value
+            if step % LOOK == 0 or step == most:
+                value = float(xlogy(counts, chances).sum())
+                if value - before < LEAST_GAIN or step == most:
+                    break
+                before = value
             share = weights[:, None] * cells * (cells @ (counts / chances))
             total = share.sum(1)
             weights = total / total.sum()
             cells = share / np.maximum(self._by_column(share), TINY)[:, self.column]
-        return before, (weights, cells)
+        return value, (weights, cells)
 
     def fit(
         self, labels: np.ndarray, num: int, rng: np.random.Generator, near: Classes | None
@@ -269,15 +270,19 @@ class PairTables:
         return float(pairs["statistic"].sum() + critical - apart)
 
     def best(
-        self, partitions: list[np.ndarray], classes: Classes, rng: np.random.Generator
+        self,
+        partitions: list[np.ndarray],
+        classes: Classes,
+        rng: np.random.Generator,
+        num_fitted: int,
     ) -> tuple[float, np.ndarray, Classes]:
-        """Lowest price of some partitions, of which the best after a few steps are fitted."""
+        """Lowest price of the partitions that are fitted, the best after a few steps."""
         near = []
         for labels in partitions:
             own = self.climb(labels, classes, SHORT)[1]
             near.append((self.price(labels, own), labels, own))
         found = []
-        for _, labels, own in sorted(near, key=lambda own: own[0])[:NUM_FITTED]:
+        for _, labels, own in sorted(near, key=lambda own: own[0])[:num_fitted]:
             fitted = self.fit(labels, len(classes[0]), rng, own)
             found.append((self.price(labels, fitted), labels, fitted))
         return min(found, key=lambda own: own[0])
