@@ -27,6 +27,7 @@ from inference.fitting.fit import fit_from
 from inference.programs.program import Program
 from inference.structures.factorization.factorize import conditional_rows
 from ppl_models import (
+    FactorAnalysis,
     Mixture,
     MultivariateT,
     NegativeBinomial,
@@ -235,3 +236,17 @@ def test_durations_that_vary_hardly_more_than_poisson_ones() -> None:
         {name: single(value) for name, value in params.items()}, single(steps)
     )
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_factors_of_columns_far_from_zero(missing: float) -> None:
+    """Failed before: noise was what squares about zero left of it, twice what it is."""
+    generator = torch.Generator().manual_seed(0)
+    factors, noise = (torch.randn(200, size, generator=generator) for size in (1, 4))
+    rows = 30 + 0.01 * (factors + 0.5 * noise).double()
+    rows = rows.masked_fill(torch.rand(rows.shape, generator=generator) < missing, torch.nan)
+    double, other = (fit(FactorAnalysis(4, 1), data) for data in (rows, single(rows)))
+    torch.testing.assert_close(
+        other.params["scales"].double(), double.params["scales"], rtol=1e-2, atol=0
+    )
+    assert abs(other.log_likelihood - double.log_likelihood) < 0.1
