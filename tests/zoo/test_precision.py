@@ -27,12 +27,16 @@ from inference.fitting.fit import fit_from
 from inference.programs.program import Program
 from inference.structures.factorization.factorize import conditional_rows
 from ppl_models import (
+    DeepDiscreteEncoder,
     FactorAnalysis,
+    LatentAttributeModel,
     Mixture,
     MultivariateT,
     NegativeBinomial,
     NegativeBinomialDurations,
     NegativeBinomialFactorization,
+    Normal,
+    Unmixing,
 )
 
 F32 = torch.float32
@@ -250,3 +254,33 @@ def test_factors_of_columns_far_from_zero(missing: float) -> None:
         other.params["scales"].double(), double.params["scales"], rtol=1e-2, atol=0
     )
     assert abs(other.log_likelihood - double.log_likelihood) < 0.1
+
+
+def test_endmembers_of_rows_far_from_zero() -> None:
+    """Failed before: a log-likelihood of minus five billion billions."""
+    generator = torch.Generator().manual_seed(0)
+    share, noise = (torch.rand(150, size, generator=generator) for size in (1, 4))
+    ends = torch.tensor([[1.0, 4.0, 2.0, 0.5], [3.0, 1.0, 0.2, 2.0]])
+    rows = 300 + (share * ends[0] + (1 - share) * ends[1] + 0.2 * noise).double() / 10
+    double, other = (fit(Unmixing(4, 2), data) for data in (rows, single(rows)))
+    torch.testing.assert_close(
+        other.params["scales"].double(), double.params["scales"], rtol=1e-2, atol=0
+    )
+    assert abs(other.log_likelihood - double.log_likelihood) < 0.1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DeepDiscreteEncoder(4, (1,), Normal(), penalty=None),
+        LatentAttributeModel(((1,),) * 4, response=Normal()),
+    ],
+    ids=["encoder", "attributes"],
+)
+def test_columns_too_far_from_zero_for_single_precision_are_refused(model: Any) -> None:
+    """Failed before: a log-likelihood of millions, and no word of it."""
+    rows = 300 + 0.1 * torch.randn(100, 4, generator=torch.Generator().manual_seed(0)).double()
+    rows[:50] += 0.3
+    model.check_data(rows)
+    with pytest.raises(ValueError, match="column '0' lies .* deviations from zero"):
+        fit(model, single(rows), EM())
