@@ -202,13 +202,14 @@ class FactorSteps(Steps[FactorStatistics]):
         cross, with_x, squares = statistics.cross, statistics.with_x, statistics.squares
         beta = torch.linalg.solve(cross, with_x.unsqueeze(-1)).squeeze(-1)  # (R, J, K + 1)
         centre = torch.nn.functional.pad(self.centre.unsqueeze(-1), (0, beta.shape[-1] - 1))
-        beta = (beta + centre).clamp(-self.about.bound, self.about.bound) - centre
+        whole = (beta + centre).clamp(-self.about.bound, self.about.bound)
+        beta = whole - centre
         fitted = (beta.unsqueeze(-2) @ cross @ beta.unsqueeze(-1)).flatten(-3)
         variance = (squares - 2 * (beta * with_x).sum(-1) + fitted) / cross[..., 0, 0]
         scales = variance.clamp(min=0).sqrt().clamp(*SCALE_RANGE)
         return {
-            "signatures": beta[..., 1:].mT.contiguous(),
-            "intercepts": beta[..., 0] + self.centre,
+            "signatures": whole[..., 1:].mT.contiguous(),
+            "intercepts": whole[..., 0],
             "scales": scales,
         }
 
