@@ -170,7 +170,7 @@ def simulation_based_calibration(
         scheduler: of a cluster, as there.
 
     Raises:
-        ValueError: for numbers out of range, or an engine that gives no draws.
+        ValueError: for numbers out of range, or an engine that keeps fewer draws.
     """
     seed = as_seed("simulation_based_calibration", seed)
     for name, value in (
@@ -199,7 +199,8 @@ def simulation_based_calibration(
     first = run_jobs(function, jobs[:1], folder, workers, scheduler).jobs
     if first[0].value == ():  # refused before the others are fitted
         raise ValueError(
-            f"simulation_based_calibration: an engine that draws was expected, got {method!r}"
+            "simulation_based_calibration: an engine that draws was expected, and at least"
+            f" num_draws = {num_draws} times, got {method!r}"
         )
     results = first + run_jobs(function, jobs[1:], folder, workers, scheduler, progress).jobs
     sets = [one for job in results if job.error is None for one in job.value]
@@ -273,24 +274,22 @@ class _Design:
 
 
 def _one(design: _Design, method: Method, seed: int) -> list[dict[str, Any]]:
-    """One data set; nothing where the engine gives no draws."""
+    """One data set; nothing where the engine gives too few draws."""
     truth, data = design.replicate(seed)
     result = fit_one(design.model, data, method, seed=seed)
-    if result.draws is None:
+    draws = result.draws or {}
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
+    if not flat or len(next(iter(flat.values()))) < design.num_draws:
         return []
-    return [
-        design.placed(
-            truth,
-            data,
-            {name: value.reshape(-1, *value.shape[2:]) for name, value in result.draws.items()},
-        )
-    ]
+    return [design.placed(truth, data, flat)]
 
 
 def _at_once(
     design: _Design, method: NUTS, num_replicates: int, seeds: list[int], start_seed: int
 ) -> list[dict[str, Any]]:
     """Several data sets by one batch of chains, from starts drawn from the prior."""
+    if method.num_chains * method.num_samples < design.num_draws:
+        return []
     replicates = [design.replicate(seed) for seed in seeds]
     program = Program(design.model, torch.cat([data for _, data in replicates]))
     drawn = program.draw_prior(method.num_chains * len(seeds), start_seed + num_replicates)

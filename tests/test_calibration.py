@@ -45,3 +45,10 @@ def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
         simulation_based_calibration(screening, 15, EM(), 2)
     with pytest.raises(ValueError, match="level"):
         simulation_based_calibration(screening, 15, QUICK, 2, level=2.0)
+
+
+@pytest.mark.parametrize("method", [Laplace(20), NUTS(1, 20, 20, warm_start=None)], ids=repr)
+def test_fewer_draws_than_ranks_are_refused(method):
+    """Draws taken twice would pile ranks up in every other place, with a p-value near zero."""
+    with pytest.raises(ValueError, match="at least num_draws = 99 times"):
+        simulation_based_calibration(screening, 15, method, 2)

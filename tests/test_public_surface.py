@@ -65,8 +65,8 @@ PUBLIC = {
     "inference.calibration": "Calibration simulation_based_calibration",
     "inference.selection": (
         """
-        ComponentNoise HeldOut InformationCriterion LikelihoodRatio Saturation Selection
-        SpectralRatio saturation select_dimension Discriminator conditional_independence
+        ComponentNoise HeldOut InformationCriterion LikelihoodRatio Selection SpectralRatio
+        find_variates saturation select_dimension Discriminator conditional_independence
         total_correlation
     """
     ),

@@ -51,7 +51,8 @@ class Fit(FitRecord):
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs
-        sweeps.
+        sweeps; of noisy-OR networks of more than 16 latents an approximation, which may be off by a
+        tenth, for rows of more than 10 ones.
 
         Args:
             data: the rows, or :class:`~inference.base.streaming.row_blocks.RowBlocks`.
@@ -86,7 +87,8 @@ class Fit(FitRecord):
         Given the activities, where the model has such local sites: those of the rows in ``data``
         are solved for. Where the configurations are too many to sum over, an estimate of it by
         annealed importance sampling:
-        :func:`inference.engines.gibbs_estimates.log_likelihood_rows`.
+        :func:`inference.engines.gibbs_estimates.log_likelihood_rows`; of such rows of a noisy-OR
+        network a lower bound.
 
         Args:
             data: as :meth:`posterior_latents`; out: a folder, in which ``log_likelihood.npy`` is

@@ -34,7 +34,7 @@ residuals after D. J. Bartholomew and S. O. Leung (2002), doi:10.1348/0007110021
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -52,10 +52,10 @@ from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 MOST_CELLS = 5  # of a column
 NUM_STARTS, SHORT, NUM_LONG, LONG = 6, 40, 2, 500  # starts, iterations of each and of the best
-NUM_MERGES = 4  # that are tried at each step
-NUM_FITTED = 6  # of the partitions that are tried
+NUM_MERGES, NUM_FITTED = 6, 10  # partitions tried at a merge, and fitted at a later change
+NUM_PAIRS = 20  # the worst, whose variates are merged or columns moved
 LARGEST_SPLIT = 8  # columns of a variate whose splits in two are all tried
-LEAST_GAIN = 1e-2  # of the log-likelihood in an iteration
+LOOK, LEAST_GAIN = 5, 2e-2  # iterations between two looks at the log-likelihood, and its gain
 TINY = 1e-300
 
 
@@ -137,9 +137,14 @@ def find_variates(
     labels = np.arange(len(names))
     classes = tables.fit(labels, num_components, rng, None)
     while labels.max() > 1 and not tables.fits(labels, classes):
-        _, labels, classes = tables.best(tables.merges(labels, classes), classes, rng)
+        near = partitions(merges(labels, tables.worst(labels, classes)))[:NUM_MERGES]
+        _, labels, classes = tables.best(near, classes, rng, 1)
     price = tables.price(labels, classes)
-    while (found := tables.best(list(neighbours(labels)), classes, rng))[0] < price - LEAST_GAIN:
+    while True:
+        near = partitions(neighbours(labels, tables.worst(labels, classes)[:NUM_PAIRS]))
+        found = tables.best(near, classes, rng, NUM_FITTED)
+        if not found[0] < price - LEAST_GAIN:
+            break
         price, labels, classes = found
     pairs = tables.test(labels, classes)
     groups = (tuple(np.array(names)[labels == own].tolist()) for own in range(labels.max() + 1))
@@ -201,18 +206,19 @@ class PairTables:
         of_cell = labels[self.column]
         counts = np.where(of_cell[:, None] != of_cell, self.counts, 0.0)
         weights, cells = classes
-        before = -np.inf
-        for _ in range(most):
+        value, before = 0.0, -np.inf
+        for step in range(most + 1):
             chances = np.maximum((cells.T * weights) @ cells, TINY)
-            value = float(xlogy(counts, chances).sum())
-            if value - before < LEAST_GAIN:
-                break
-            before = value
+            if step % LOOK == 0 or step == most:
+                value = float(xlogy(counts, chances).sum())
+                if value - before < LEAST_GAIN or step == most:
+                    break
+                before = value
             share = weights[:, None] * cells * (cells @ (counts / chances))
             total = share.sum(1)
             weights = total / total.sum()
             cells = share / np.maximum(self._by_column(share), TINY)[:, self.column]
-        return before, (weights, cells)
+        return value, (weights, cells)
 
     def fit(
         self, labels: np.ndarray, num: int, rng: np.random.Generator, near: Classes | None
@@ -264,51 +270,58 @@ class PairTables:
         return float(pairs["statistic"].sum() + critical - apart)
 
     def best(
-        self, partitions: list[np.ndarray], classes: Classes, rng: np.random.Generator
+        self,
+        partitions: list[np.ndarray],
+        classes: Classes,
+        rng: np.random.Generator,
+        num_fitted: int,
     ) -> tuple[float, np.ndarray, Classes]:
-        """Lowest price of some partitions, of which the best after a few steps are fitted."""
+        """Lowest price of the partitions that are fitted, the best after a few steps."""
         near = []
         for labels in partitions:
             own = self.climb(labels, classes, SHORT)[1]
             near.append((self.price(labels, own), labels, own))
         found = []
-        for _, labels, own in sorted(near, key=lambda own: own[0])[:NUM_FITTED]:
+        for _, labels, own in sorted(near, key=lambda own: own[0])[:num_fitted]:
             fitted = self.fit(labels, len(classes[0]), rng, own)
             found.append((self.price(labels, fitted), labels, fitted))
         return min(found, key=lambda own: own[0])
 
-    def merges(self, labels: np.ndarray, classes: Classes) -> list[np.ndarray]:
-        """Partitions with two variates merged that have the worst pairs."""
+    def worst(self, labels: np.ndarray, classes: Classes) -> np.ndarray:
+        """Pairs apart, (n, 2), those first that are most dependent inside the components."""
         pairs = self.test(labels, classes)
         freedom = pairs["degrees_of_freedom"]
         excess = (pairs["statistic"] - freedom) / np.sqrt(2 * freedom)
-        worst = pairs.loc[excess.sort_values(ascending=False).index, ["first", "second"]].to_numpy()
-        both = dict.fromkeys(tuple(sorted(own)) for own in labels[worst].tolist())
-        return [_relabelled(np.where(labels == b, a, labels)) for a, b in list(both)[:NUM_MERGES]]
+        return pairs.loc[excess.sort_values(ascending=False).index, ["first", "second"]].to_numpy()
 
 
-def _relabelled(labels: np.ndarray) -> np.ndarray:
-    """Labels 0, 1, ... in the order of the first column of each."""
-    _, first, which = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[which]
+def partitions(candidates: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Partitions of two variates or more, each once, labelled in the order of first columns."""
+    found = dict[tuple[int, ...], None]()
+    for labels in candidates:
+        _, first, which = np.unique(labels, return_index=True, return_inverse=True)
+        if len(first) > 1:
+            found[tuple(np.argsort(np.argsort(first))[which].tolist())] = None
+    return [np.array(labels) for labels in found]
 
 
-def neighbours(labels: np.ndarray) -> Iterator[np.ndarray]:
-    """Partitions of two variates or more that differ by one merge, split, or move of a column."""
-    num = int(labels.max()) + 1
-    for low, high in combinations(range(num), 2):
-        if num > 2:
-            yield _relabelled(np.where(labels == high, low, labels))
-    for own in range(num):
+def merges(labels: np.ndarray, pairs: np.ndarray) -> Iterator[np.ndarray]:
+    """Partitions in which the variates of a pair of columns are one."""
+    for i, j in pairs:
+        yield np.where(labels == labels[j], labels[i], labels)
+
+
+def neighbours(labels: np.ndarray, pairs: np.ndarray) -> Iterator[np.ndarray]:
+    """Partitions with variates of some pairs merged, a column of them moved, or a variate split."""
+    yield from merges(labels, pairs)
+    for i, j in (*pairs, *pairs[:, ::-1]):
+        changed = labels.copy()
+        changed[i] = labels[j]
+        yield changed
+    for own in range(labels.max() + 1):
         (columns,) = np.nonzero(labels == own)
         for size in range(1, len(columns) // 2 + 1 if len(columns) <= LARGEST_SPLIT else 2):
             for part in combinations(columns.tolist(), size):
                 changed = labels.copy()
-                changed[list(part)] = num
-                if size < len(columns):
-                    yield _relabelled(changed)
-                for other in range(num) if size == 1 else ():
-                    changed = labels.copy()
-                    changed[list(part)] = other
-                    if other != own and (len(columns) > 1 or num > 3):
-                        yield _relabelled(changed)
+                changed[list(part)] = labels.max() + 1
+                yield changed

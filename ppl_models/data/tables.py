@@ -33,6 +33,7 @@ MISSING_CODES = (-9, -99, -999, -9999, 9, 99, 999, 9999)  # of questionnaires, f
 FEW_ENTRIES = 8  # of a column, from which two values are called codes
 BEYOND = 4.0  # times the largest other entry, from which a positive code of a missing answer is one
 CHECKED_ROWS = 2**22  # numbers looked at in one go
+LOST = 5e-4  # of a variance, by rounding of squares about zero
 
 Shape = tuple[int, ...]
 Data = Tensor | dict[str, Tensor]
@@ -370,7 +371,7 @@ def check_reach(
         table: (N, J), NaN where missing; names: of the columns; response: their family.
         bound: half-width of the interval of the predictors; each family's own if None.
         remedy: what else to do than to change the data.
-        least: smallest variance that the model has.
+        least: smallest variance that the model has, of one that takes squares about zero.
 
     Raises:
         ValueError: naming the column.
@@ -386,6 +387,12 @@ def check_reach(
                 raise ValueError(
                     f"data: column {names[j]!r} has variance {variance:g}, and the smallest of the"
                     f" model is {least:g}: standardise it, or change its unit"
+                )
+            if least and torch.finfo(observed.dtype).eps * mean**2 > LOST * variance:
+                raise ValueError(
+                    f"data: column {names[j]!r} lies {abs(mean) / variance**0.5:,.0f} of its"
+                    " deviations from zero, too far for its precision: standardise it, or give it"
+                    " in double precision"
                 )
             if abs(mean) > reach / 2:
                 raise ValueError(

@@ -28,6 +28,12 @@ def softplus(x: Tensor) -> Tensor:
     return torch.nn.functional.softplus(x, threshold=EXACT)
 
 
+def log_rising(size: Tensor, more: Tensor) -> Tensor:
+    r"""Log of :math:`\Gamma(s + x) / \Gamma(s)`, in double precision: both may be far larger."""
+    low = size.double()
+    return (torch.lgamma(low + more.double()) - torch.lgamma(low)).to(size)
+
+
 def pairwise_dot(left: Tensor, right: Tensor) -> Tensor:
     r"""Sum over the last dim of ``left * right`` after broadcasting, as one matrix product.
 

@@ -16,7 +16,7 @@ import torch
 from pyro.distributions import Dirichlet
 from torch import Tensor
 
-from ppl_models.parts.distributions import Dispersions, Flat
+from ppl_models.parts.distributions import Dispersions, Flat, log_rising
 from ppl_models.parts.validation import check_size, plain_fields
 
 MEANS = (1.0001, 1e5)  # interval of mean durations, in steps
@@ -222,8 +222,7 @@ class NegativeBinomialDurations(Durations):
         mean = params["mean_durations"].unsqueeze(-1) - 1
         size, more = params["duration_sizes"].unsqueeze(-1), steps - 1
         return (
-            torch.lgamma(size + more)
-            - torch.lgamma(size)
+            log_rising(size, more)
             - torch.lgamma(steps)
             - size * torch.log1p(mean / size)
             + more * (mean.log() - (mean + size).log())

@@ -25,7 +25,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ppl_models.parts.distributions import EXACT, pairwise_dot, softplus
+from ppl_models.parts.distributions import EXACT, log_rising, pairwise_dot, softplus
 
 TotalIncrement = Callable[[Tensor, Tensor | None], Tensor]
 MAX_LOG_PRODUCT = 80.0  # e^80 is a finite number in single precision
@@ -420,7 +420,7 @@ class NegativeBinomial(ResponseFamily):
 
     def base_measure(self, x: Tensor, mask: Tensor, dispersion: Tensor | None) -> Tensor:
         size = _given(dispersion)
-        return ((torch.lgamma(x + size) - torch.lgamma(size) - torch.lgamma(x + 1)) * mask).sum(-1)
+        return ((log_rising(size, x) - torch.lgamma(x + 1)) * mask).sum(-1)
 
     def draw(self, eta: Tensor, dispersion: Tensor | None) -> Tensor:
         size = _given(dispersion).expand(eta.shape)

@@ -44,7 +44,11 @@ def maximise_sizes(
         sums: S, (R, J, C); counts: n, (R, J or 1, C).
         eta: log of the means, (R, J, C).
         size: start, (R, J).
+
+    In double precision, for differences of functions of large sizes are small.
     """
+    like = size
+    x, weight, sums, counts, eta, size = (v.double() for v in (x, weight, sums, counts, eta, size))
 
     def objective(t: Tensor) -> Tensor:
         s = t.exp().unsqueeze(-1)
@@ -69,7 +73,7 @@ def maximise_sizes(
             s * slope + s.square() * bend - 1 / LOG_SIZE_SCALE**2,
         )
 
-    return climb_logarithms(size, objective, derivatives, LIMITS, NUM_STEPS)
+    return climb_logarithms(size, objective, derivatives, LIMITS, NUM_STEPS).to(like)
 
 
 def tally(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,11 +104,11 @@ def size_slopes(x: Tensor, mask: Tensor | None, eta: Tensor, size: Tensor) -> Te
     Args:
         x: (J, n), 0 where missing; mask: (J, n) 0/1 or None; eta: (R, J, n); size: (R, J).
     """
-    s = size.unsqueeze(-1)
+    s = size.double().unsqueeze(-1)
     both = s + eta.exp()
     each = s * (torch.digamma(x + s) - torch.digamma(s) + 1 + (s / both).log() - (x + s) / both)
     each = each if mask is None else each * mask
-    return torch.stack([each.sum(-1), each.square().sum(-1)])
+    return torch.stack([each.sum(-1), each.square().sum(-1)]).to(size)
 
 
 def averaged_sizes(linear: Tensor, squares: Tensor, size: Tensor) -> Tensor:

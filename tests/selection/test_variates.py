@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency
 
 from inference import TrainClassifiers, fit
 from inference.selection import find_variates
-from inference.selection.variates import PairTables, neighbours
+from inference.selection.variates import PairTables, neighbours, partitions
 from ppl_models import Dense, InClassNet
 
 
@@ -100,17 +100,16 @@ def test_partitions_of_known_mixtures(groups, num):
 
 
 def test_neighbours_are_merges_splits_and_moves():
-    found = {tuple(own.tolist()) for own in neighbours(np.array([0, 0, 0, 1, 2]))}
-    merges = {(0, 0, 0, 0, 1), (0, 0, 0, 1, 0), (0, 0, 0, 1, 1)}
-    splits = {(0, 1, 1, 2, 3), (0, 1, 0, 2, 3), (0, 0, 1, 2, 3)}
-    moves = {(0, 1, 1, 0, 2), (0, 1, 1, 2, 0), (0, 1, 0, 1, 2), (0, 1, 0, 2, 1), (0, 0, 1, 1, 2)}
-    moves |= {(0, 0, 1, 2, 1)}
-    assert found == merges | splits | moves
-    assert {tuple(own.tolist()) for own in neighbours(np.array([0, 0, 1]))} == {
-        (0, 1, 2),
-        (0, 1, 1),
-        (0, 1, 0),
-    }
+    pairs = np.array([[0, 3], [1, 3], [2, 3], [0, 4], [1, 4], [2, 4], [3, 4]])
+    labels = np.array([0, 0, 0, 1, 2])
+    found = {tuple(own.tolist()) for own in partitions(neighbours(labels, pairs))}
+    merged = {(0, 0, 0, 0, 1), (0, 0, 0, 1, 0), (0, 0, 0, 1, 1)}
+    split = {(0, 1, 1, 2, 3), (0, 1, 0, 2, 3), (0, 0, 1, 2, 3)}
+    moved = {(0, 1, 1, 0, 2), (0, 1, 1, 2, 0), (0, 1, 0, 1, 2), (0, 1, 0, 2, 1)}
+    moved |= {(0, 0, 1, 1, 2), (0, 0, 1, 2, 1)}
+    assert found == merged | split | moved
+    near = neighbours(np.array([0, 0, 1]), np.array([[0, 2], [1, 2]]))
+    assert {tuple(own.tolist()) for own in partitions(near)} == {(0, 1, 2), (0, 1, 1), (0, 1, 0)}
 
 
 def test_missing_entries_and_names_and_a_fit_of_what_was_found():

@@ -25,7 +25,19 @@ from inference.base.structure import Problem
 from inference.engines.natural_scale import NaturalScale
 from inference.fitting.fit import fit_from
 from inference.programs.program import Program
-from ppl_models import Mixture, MultivariateT, NegativeBinomial
+from inference.structures.factorization.factorize import conditional_rows
+from ppl_models import (
+    DeepDiscreteEncoder,
+    FactorAnalysis,
+    LatentAttributeModel,
+    Mixture,
+    MultivariateT,
+    NegativeBinomial,
+    NegativeBinomialDurations,
+    NegativeBinomialFactorization,
+    Normal,
+    Unmixing,
+)
 
 F32 = torch.float32
 RIDGE = 1e-4
@@ -179,3 +191,96 @@ def test_an_estimate_on_the_end_of_its_interval_ends(component: Any) -> None:
             found.append(fit(Mixture(2, component, 2), data.numpy(), EM(), num_restarts=4, seed=0))
     assert found[1].converged
     assert abs(found[0].objective - found[1].objective) < max(1e-3, RIDGE * abs(found[0].objective))
+
+
+def test_negative_binomial_counts_with_hardly_more_than_poisson_variance() -> None:
+    """Large sizes, of which gamma functions are larger than their differences by far.
+
+    Failed before: a fit of Poisson counts ended at a size of 1e4 instead of 160, its
+    log-likelihood five nats above that of the same rows in double precision.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.poisson(
+        torch.tensor([5.0, 20.0, 3.0, 50.0]).expand(1000, 4), generator=generator
+    ).double()
+    double, other = (
+        fit(Mixture(1, NegativeBinomial()), data, EM()) for data in (rows, single(rows))
+    )
+    torch.testing.assert_close(
+        other.params["dispersion"].double(), double.params["dispersion"], rtol=0.02, atol=0
+    )
+    assert abs(other.log_likelihood - double.log_likelihood) < 0.05
+
+
+@pytest.mark.parametrize("variance", ["linear", "quadratic"])
+def test_factorization_of_counts_with_hardly_more_than_poisson_variance(variance: Any) -> None:
+    """Failed before: a density off by hundreds of nats at the least dispersion."""
+    generator = torch.Generator().manual_seed(0)
+    signatures = torch.rand(2, 8, generator=generator, dtype=torch.float64)
+    signatures = signatures / signatures.sum(-1, keepdim=True)
+    activities = 200 * torch.rand(100, 2, generator=generator, dtype=torch.float64)
+    counts = torch.poisson(activities @ signatures, generator=generator)
+    about = NegativeBinomialFactorization(8, 2, variance=variance).factorization()
+    params = {"signatures": signatures, "activities": activities}
+    params["dispersion"] = torch.full((1,), 1e-6, dtype=torch.float64)
+    exact = conditional_rows(about, params, counts)
+    found = conditional_rows(about, {n: single(v) for n, v in params.items()}, single(counts))
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-2)
+
+
+def test_durations_that_vary_hardly_more_than_poisson_ones() -> None:
+    """Failed before: off by a hundredth a visit."""
+    params = {
+        "mean_durations": torch.full((1,), 7.0, dtype=torch.float64),
+        "duration_sizes": torch.full((1,), 9000.0, dtype=torch.float64),
+    }
+    steps = torch.arange(1, 30, dtype=torch.float64)
+    exact = NegativeBinomialDurations().log_density(params, steps)
+    found = NegativeBinomialDurations().log_density(
+        {name: single(value) for name, value in params.items()}, single(steps)
+    )
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_factors_of_columns_far_from_zero(missing: float) -> None:
+    """Failed before: noise was what squares about zero left of it, twice what it is."""
+    generator = torch.Generator().manual_seed(0)
+    factors, noise = (torch.randn(200, size, generator=generator) for size in (1, 4))
+    rows = 30 + 0.01 * (factors + 0.5 * noise).double()
+    rows = rows.masked_fill(torch.rand(rows.shape, generator=generator) < missing, torch.nan)
+    double, other = (fit(FactorAnalysis(4, 1), data) for data in (rows, single(rows)))
+    torch.testing.assert_close(
+        other.params["scales"].double(), double.params["scales"], rtol=1e-2, atol=0
+    )
+    assert abs(other.log_likelihood - double.log_likelihood) < 0.1
+
+
+def test_endmembers_of_rows_far_from_zero() -> None:
+    """Failed before: a log-likelihood of minus five billion billions."""
+    generator = torch.Generator().manual_seed(0)
+    share, noise = (torch.rand(150, size, generator=generator) for size in (1, 4))
+    ends = torch.tensor([[1.0, 4.0, 2.0, 0.5], [3.0, 1.0, 0.2, 2.0]])
+    rows = 300 + (share * ends[0] + (1 - share) * ends[1] + 0.2 * noise).double() / 10
+    double, other = (fit(Unmixing(4, 2), data) for data in (rows, single(rows)))
+    torch.testing.assert_close(
+        other.params["scales"].double(), double.params["scales"], rtol=1e-2, atol=0
+    )
+    assert abs(other.log_likelihood - double.log_likelihood) < 0.1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DeepDiscreteEncoder(4, (1,), Normal(), penalty=None),
+        LatentAttributeModel(((1,),) * 4, response=Normal()),
+    ],
+    ids=["encoder", "attributes"],
+)
+def test_columns_too_far_from_zero_for_single_precision_are_refused(model: Any) -> None:
+    """Failed before: a log-likelihood of millions, and no word of it."""
+    rows = 300 + 0.1 * torch.randn(100, 4, generator=torch.Generator().manual_seed(0)).double()
+    rows[:50] += 0.3
+    model.check_data(rows)
+    with pytest.raises(ValueError, match="column '0' lies .* deviations from zero"):
+        fit(model, single(rows), EM())

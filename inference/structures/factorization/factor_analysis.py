@@ -151,31 +151,35 @@ class FactorSteps(Steps[FactorStatistics]):
 
     Args:
         about: the model's description; program: of one row, for the prior.
-        x: (N, J); mask: (N, J), or None.
+        centre: near the means of the items, (J,), which squares about zero would lose digits to.
+        x: less the centre, (N, J); mask: (N, J), or None.
         moments: of all rows, where they are complete; None to go through the rows.
     """
 
     about: FactorDescription
     program: Program
+    centre: Tensor
     x: Tensor
     mask: Tensor | None
     moments: Moments | None = None
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> FactorSteps:
         self.refuse_weights(weights)
-        x, mask = filled(Normal(), data, with_mask=self.mask is not None)
+        x, mask = filled(Normal(), data - self.centre, with_mask=self.mask is not None)
         return replace(self, x=x, mask=mask, moments=None)
 
     def e_step(self, params: Params) -> EStep[FactorStatistics]:
         """Expected moments, log-likelihood and log-prior."""
+        prior = self.program.log_prior(params)
+        params = params | {"intercepts": params["intercepts"] - self.centre}
         if self.moments is not None:
-            return EStep(*self.moments.sums(params), self.program.log_prior(params))
+            return EStep(*self.moments.sums(params), prior)
         parts, total = RunningSum[FactorStatistics](), self.x.new_zeros(())
         for x, mask in _some_rows(self.x, self.mask):
             own, value = self._sums(params, x, mask)
             parts.add(own)
             total = total + value
-        return EStep(parts.total(), total, self.program.log_prior(params))
+        return EStep(parts.total(), total, prior)
 
     def _sums(
         self, params: Params, x: Tensor, mask: Tensor | None
@@ -197,13 +201,15 @@ class FactorSteps(Steps[FactorStatistics]):
         """Regressions of the items on the expected design, inside the bounds."""
         cross, with_x, squares = statistics.cross, statistics.with_x, statistics.squares
         beta = torch.linalg.solve(cross, with_x.unsqueeze(-1)).squeeze(-1)  # (R, J, K + 1)
-        beta = beta.clamp(-self.about.bound, self.about.bound)
+        centre = torch.nn.functional.pad(self.centre.unsqueeze(-1), (0, beta.shape[-1] - 1))
+        whole = (beta + centre).clamp(-self.about.bound, self.about.bound)
+        beta = whole - centre
         fitted = (beta.unsqueeze(-2) @ cross @ beta.unsqueeze(-1)).flatten(-3)
         variance = (squares - 2 * (beta * with_x).sum(-1) + fitted) / cross[..., 0, 0]
         scales = variance.clamp(min=0).sqrt().clamp(*SCALE_RANGE)
         return {
-            "signatures": beta[..., 1:].mT.contiguous(),
-            "intercepts": beta[..., 0],
+            "signatures": whole[..., 1:].mT.contiguous(),
+            "intercepts": whole[..., 0],
             "scales": scales,
         }
 
@@ -253,9 +259,10 @@ class FactorAnalysisStructure(Structure):
         }
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> FactorSteps:
-        x, mask = filled(Normal(), problem.data)
+        centre = problem.data.nanmean(0)
+        x, mask = filled(Normal(), problem.data - centre)
         moments = Moments.of(x, mask) if problem.rows is None else None
-        return FactorSteps(self.about, problem.program_of_one_row(), x, mask, moments)
+        return FactorSteps(self.about, problem.program_of_one_row(), centre, x, mask, moments)
 
     def exact_objective(self, problem: Problem, params: Params) -> tuple[Tensor, Tensor]:
         rows = _some_rows(*filled(Normal(), problem.data))

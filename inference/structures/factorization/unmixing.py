@@ -354,8 +354,9 @@ class UnmixingSteps(Steps[UnmixingStatistics]):
 
     @cached_property
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        products = self.x.mT @ self.x if self.about.correlated else self.x.square().sum(0)
-        return products, self.x.sum(0), self.x.new_tensor(float(len(self.x)))
+        x = self.x.double()  # what is left of squares is small
+        products = x.mT @ x if self.about.correlated else x.square().sum(0)
+        return products, x.sum(0), x.new_tensor(float(len(x)))
 
     def e_step(self, params: Params) -> EStep[UnmixingStatistics]:
         """Expected moments, log-likelihood and log-prior."""
@@ -363,10 +364,10 @@ class UnmixingSteps(Steps[UnmixingStatistics]):
         size = max(1, AT_ONCE // (self.x.shape[1] * len(params["endmembers"])))
         for x in self.x.split(size):
             found = posterior(self.about, params, x)
-            mean = found.mean.to(x)
+            mean, x = found.mean, x.double()
             spread = found.covariance.sum(-3) * (len(x) / found.covariance.shape[-3])
-            parts.add({"second": mean.mT @ mean + spread.to(x), "cross": mean.mT @ x})
-            value = value + found.log_likelihood.sum(-1).to(x)
+            parts.add({"second": mean.mT @ mean + spread, "cross": mean.mT @ x})
+            value = value + found.log_likelihood.sum(-1).to(self.x)
         sums = parts.total()
         statistics = UnmixingStatistics(sums["second"], sums["cross"], *self._sums)
         return EStep(statistics, value, self.program.log_prior(params))
@@ -431,9 +432,10 @@ class UnmixingStructure(Structure):
                 found.append(x[torch.randperm(len(x), generator=generator)[:k].to(x.device)])
         phi = torch.stack(found).clamp(0, about.bound).contiguous()
         steps = UnmixingSteps(about, problem.program_of_one_row(), x)
-        mean = nonnegative(phi @ phi.mT, x @ phi.mT, shares=True)
+        own, x = phi.double(), x.double()
+        mean = nonnegative(own @ own.mT, x @ own.mT, shares=True)
         statistics = UnmixingStatistics(mean.mT @ mean, mean.mT @ x, *steps._sums)
-        return {"endmembers": phi, "scales": steps.scales(statistics, phi.double())}
+        return {"endmembers": phi, "scales": steps.scales(statistics, own)}
 
     def steps(self, problem: Problem, chunk_elements: int, num_inner: int) -> UnmixingSteps:
         return UnmixingSteps(self.about, problem.program_of_one_row(), problem.data)

@@ -432,16 +432,16 @@ class DispersedCounts(Counts):
     @cached_property
     def fixed_part(self) -> Tensor:
         size = self.size
-        fixed = torch.lgamma(self.x + size) - torch.lgamma(size) - self.x * size.log()
+        fixed = _piecewise(_log_rising, self.x, size + torch.zeros_like(self.x))
         return self._seen(fixed).sum(-1)
 
     def _derivatives(self, mu: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of an entry's term by log size, (R, N, J)."""
-        psi = torch.special.digamma(self.x + size) - torch.special.digamma(size)
-        both = mu + size
-        first = psi - torch.log1p(mu / size) + 1 - (self.x + size) / both
-        second = torch.special.polygamma(1, self.x + size) - torch.special.polygamma(1, size)
-        second = second + 1 / size - 2 / both + (self.x + size) / both.square()
+        both, every = mu + size, size + torch.zeros_like(mu)
+        psi = _piecewise(_psi_rise, self.x, every)
+        first = psi - torch.log1p(mu / size) + (mu - self.x) / both
+        second = (mu.square() / size + self.x) / both.square()
+        second = second - _piecewise(_trigamma_fall, self.x, every)
         return size * first, size * first + size.square() * second
 
     def dispersed(self, z: Tensor, phi: Tensor) -> tuple[Self, Tensor]:
@@ -553,10 +553,12 @@ class LinearlyDispersedCounts(DispersedCounts):
 def _piecewise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, m: Tensor) -> Tensor:
     """Function of x (N, J) and m (R, N, J), cell by cell, so many at once as a cache holds.
 
-    Of more cells the many steps in between take five times as long.
+    Of more cells the many steps in between take five times as long. Large numbers cancel in it, so
+    that it is worked out in double precision.
     """
     pieces = (v.reshape(-1).split(AT_ONCE) for v in (x.expand_as(m), m))
-    return torch.cat([function(*pair) for pair in zip(*pieces, strict=True)]).view(m.shape)
+    parts = [function(a.double(), b.double()).to(m) for a, b in zip(*pieces, strict=True)]
+    return torch.cat(parts).view(m.shape)
 
 
 def _psi_rise(x: Tensor, m: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 r"""Rows of a noisy-OR network, latents summed out, however many latents there are.
 
 Latents without edges change no probability and are left out. Up to 16 others all configurations are
-summed. Beyond, likelihoods of rows with at most 10 ones are still exact, by the alternating sum of
+summed. Beyond, rows with at most 10 ones are still exact, by the alternating sum of
 Heckerman (1990, Quickscore, doi:10.1016/B978-0-444-88738-2.50020-8),
 
 .. math:: p(x) = \sum_{S \subseteq x^+} (-1)^{|S|} \prod_{j \in S \cup x^-} (1 - l_j)
@@ -93,7 +93,11 @@ def latent_means(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
             [posterior @ every for posterior, _ in _enumerated(causes, data, params)]
         )
     else:
-        out[:, there] = _bounded(causes, data, params)[1]
+        means = out[:, there]
+        unknown = quickscore(causes, data, params, means).isnan()
+        if bool(unknown.any()):
+            means[unknown] = _bounded(causes, data[unknown], params)[1]
+        out[:, there] = means
     return out.clamp(0, 1)  # rounding may leave the range
 
 
@@ -111,11 +115,16 @@ def latent_modes(causes: IndependentCauses, data: Tensor, params: Params) -> Ten
     return out
 
 
-def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tensor:
+def quickscore(
+    causes: IndependentCauses, data: Tensor, params: Params, means: Tensor | None = None
+) -> Tensor:
     """Exact log-likelihood (N,) of rows with at most 10 ones; NaN for others.
 
-    NaN too where the alternating sum cancels.
+    NaN too where the alternating sum cancels. P(latent = 1 | row) is written to ``means`` (N, m).
+    In double precision: what cancels leaves single precision no digits.
     """
+    like, data = params[causes.prior], data.double()
+    params = {name: value.double() for name, value in params.items()}
     prior = params[causes.prior].clamp(PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
     weights, leaks = weight_of_failure(params[causes.failure]), weight_of_leak(params[causes.leak])
     ones, zeros = (data == 1).to(weights), (data == 0).to(weights)
@@ -132,10 +141,14 @@ def quickscore(causes: IndependentCauses, data: Tensor, params: Params) -> Tenso
             eta = subsets @ weights.mT[item] + asked[row].unsqueeze(1)  # (n, 2^k, m)
             log_term = torch.log1p(prior * torch.expm1(-eta)).sum(-1) - leaks[item] @ subsets.mT
             peak = log_term.amax(1, keepdim=True)
-            total = ((log_term - peak).exp() * sign).sum(1)
+            term = (log_term - peak).exp() * sign
+            total = term.sum(1)
+            if means is not None:
+                on = prior * (-eta).exp() / (1 + prior * torch.expm1(-eta))  # given each subset
+                means[row] = ((term.unsqueeze(1) @ on).squeeze(1) / total.unsqueeze(1)).to(means)
             value = total.clamp(min=CANCELLED).log() + peak.squeeze(1) + log_leak[row]
             out[row] = torch.where(total > CANCELLED, value, torch.nan)
-    return out
+    return out.to(like)
 
 
 @torch.no_grad()
