@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from inference import TrainClassifiers
-from inference.selection import Discriminator, Saturation, saturation
+from inference.selection import Discriminator, saturation
 from inference.selection.discriminator import TotalCorrelation
 from inference.selection.joint_rank import JointRank
-from inference.selection.saturation import choose_components
+from inference.selection.saturation import Saturation, choose_components
 from ppl_models import Dense, InClassNet, Mixture
 from ppl_models.datasets import simulate_checkerboard
 
