@@ -232,7 +232,7 @@ def selected(
     found = select_dimension(model, items, grid, criteria[0], EM(), seed=seed)
 
     def chosen(name: str) -> int:
-        """Of the same fits."""
+        """Size by a criterion, of the same fits."""
         if name != "lrt":
             return int(found.by(name).chosen)
         below, above = (18, 2) if deep or layer == 1 else (6, 0)
@@ -243,13 +243,13 @@ def selected(
 
 
 def first_not_rejected(grid: list[int], log_likelihoods: list[float], further: int) -> int:
-    """The published likelihood ratio tests: the first size whose successor is not better at .01.
+    """Size by the published likelihood ratio tests: the first whose successor is not better at .01.
 
     Twice the difference of log-likelihoods, by size of the grid, against chi-square with as many
     degrees of freedom as a latent more has parameters: loadings below and above, and one.
     """
     bar = float(chi2.ppf(1 - LEVEL_OF_SIZES, further))
-    for size, (small, large) in zip(grid, pairwise(log_likelihoods), strict=False):
+    for size, (small, large) in zip(grid[:-1], pairwise(log_likelihoods), strict=True):
         if 2 * (large - small) <= bar:
             return size
     return grid[-1]
@@ -599,8 +599,9 @@ def _choice(own: dict[str, Any], layer: int, family: str) -> Cell:
 STUDY = Study(
     NAME,
     "Lee and Gu (2025), Deep Discrete Encoders, arXiv:2501.01414",
-    "Paper: the published penalty, one start, no restarts; the published starts had their columns"
-    " matched to the true loadings, ours see no truth. Ours: `fit(DeepDiscreteEncoder(J, sizes,"
+    "Paper: the published penalty (of the choice of sizes: its setting by BIC), one start, no"
+    " restarts; the published starts had their columns matched to the true loadings, ours see no"
+    " truth. Ours: `fit(DeepDiscreteEncoder(J, sizes,"
     " response), items)`, and for sizes `select(DeepDiscreteEncoder(J, (1,), response), items)`,"
     " which is told none and chooses the depth too; the published methods know the other layer's.",
     (*_tables(), _digits(), _words(), _survey()),
