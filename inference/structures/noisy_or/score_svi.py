@@ -166,8 +166,8 @@ class ScoreFunctionState:
     num_updates: int
 
 
-class Guess(NamedTuple):
-    """The guide at some rows.
+class GuideValues(NamedTuple):
+    """Guide at some rows.
 
     Args:
         rows: and less their means, with a one: (R, B, J) and (R, B, J + 1).
@@ -183,8 +183,9 @@ class Guess(NamedTuple):
 class ScoreFunctionRun:
     """Run of R restarts, each with its own order of rows and its own draws.
 
-    Where batches are small an update is as dear as its number of tensor operations. So all logits
-    are one tensor, that a leak is a cause which is always on, and a bias the weight of a one.
+    The time of an update on a small batch is that of its number of tensor operations. So all logits
+    lie in one tensor, a leak is a cause that is always on, and a bias is the weight of a column of
+    ones.
 
     Args:
         settings: the engine's.
@@ -210,7 +211,7 @@ class ScoreFunctionRun:
         limit = PROBABILITY_LIMIT
         logits = [v.to(data).clamp(limit, 1 - limit).logit() for v in (prior, failure, 1 - leak)]
         guide = [self._uniform(-0.1, 0.1, num, items, m), self._uniform(-0.1, 0.1, num, 1, m)]
-        self._take(torch.cat([v.flatten(1) for v in (*logits, *guide)], 1))
+        self._set_logits(torch.cat([v.flatten(1) for v in (*logits, *guide)], 1))
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self.num_updates = 0
         self.moments = torch.stack([torch.zeros(num), torch.ones(num)]).to(data)
@@ -235,7 +236,7 @@ class ScoreFunctionRun:
 
     def resume(self, saved: ScoreFunctionState) -> Tensor:
         """Resume a saved run; the course so far."""
-        self._take(saved.values)
+        self._set_logits(saved.values)
         self.first, self.second = saved.first, saved.second
         self.network, self.moments = list(saved.network.values()), saved.moments
         self.num_updates = saved.num_updates
@@ -251,8 +252,8 @@ class ScoreFunctionRun:
         """Rows, the rows less the means of the run's, and ones, side by side."""
         return torch.cat([data, data - self.means, data.new_ones(len(data), 1)], 1)
 
-    def _take(self, flat: Tensor) -> None:
-        """Logits: prior (R, m), failure and no leak (R, m + 1, J), guide and bias (R, J + 1, m)."""
+    def _set_logits(self, flat: Tensor) -> None:
+        """Set the logits: prior (R, m), failure and no leak (R, m + 1, J), guide (R, J + 1, m)."""
         m, items = self.sizes
         self.flat = flat
         self.prior, edges, guide = flat.split([m, (m + 1) * items, (items + 1) * m], 1)
@@ -277,48 +278,48 @@ class ScoreFunctionRun:
         for batch in order.split(self.settings.batch_size, 1):
             if batch.shape[1] > 1:  # one row has no variance
                 rows = self.table.index_select(0, batch.flatten()).unflatten(0, batch.shape)
-                guess = self.guess(rows)
-                total += self.update(guess, self.draw(guess))
+                guide = self.guide_at(rows)
+                total += self.update(guide, self.draw(guide))
         return total
 
     def elbo_rows(self, data: Tensor) -> Tensor:
         """ELBO estimate of each row from one draw, (R, N)."""
         rows = self.with_centred(data.to(self.data))
-        guess = self.guess(rows.expand(len(self.flat), *rows.shape))
-        return self._signal(guess, self.draw(guess))[0]
+        guide = self.guide_at(rows.expand(len(self.flat), *rows.shape))
+        return self._signal(guide, self.draw(guide))[0]
 
-    def guess(self, table: Tensor) -> Guess:
-        """The guide at rows (R, B, 2 J + 1) with what is centred beside them."""
+    def guide_at(self, table: Tensor) -> GuideValues:
+        """Guide at rows (R, B, 2 J + 1), as :meth:`with_centred` makes them."""
         rows, centred = table.tensor_split((self.sizes[1],), -1)
         logits = torch.bmm(centred, self.guide)
-        return Guess(rows, centred, logits, logits.sigmoid())
+        return GuideValues(rows, centred, logits, logits.sigmoid())
 
-    def draw(self, guess: Guess) -> Tensor:
+    def draw(self, guide: GuideValues) -> Tensor:
         """Latents of the guide, and a cause that is always on, (R, B, m + 1)."""
-        chance = guess.chance
+        chance = guide.chance
         uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
         return pad((uniform < chance).to(chance), (0, 1), value=1.0)
 
-    def _signal(self, guess: Guess, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _signal(self, guide: GuideValues, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-joint less log-guide (R, B), P(x = 1) (R, B, J), derivative of log-failures."""
         logs = softplus(self.edges, -1)  # log-probabilities that causes fail
         slope = torch.expm1(logs)
         logs[:, -1].clamp_(max=-PROBABILITY_LIMIT)
         off = torch.bmm(latents, logs)
         on = torch.expm1(off).neg_()
-        items = on.log().sub_(off).mul_(guess.rows).sum(-1, keepdim=True)
+        items = on.log().sub_(off).mul_(guide.rows).sum(-1, keepdim=True)
         # each latent that is on adds its own log-odds, and its failures at all items
         each = logs.sum(-1)
         each[:, :-1] += self.prior
         each[:, -1] -= softplus(self.prior).sum(-1)
         log_joint = torch.baddbmm(items, latents, each.unsqueeze(-1)).squeeze(-1)
-        log_guide = (latents[..., :-1] * guess.logits).sub_(softplus(guess.logits)).sum(-1)
+        log_guide = (latents[..., :-1] * guide.logits).sub_(softplus(guide.logits)).sum(-1)
         return log_joint - log_guide, on, slope
 
-    def update(self, guess: Guess, latents: Tensor) -> Tensor:
+    def update(self, guide: GuideValues, latents: Tensor) -> Tensor:
         """Step on rows and draws (R, B, m + 1); the sum of the signals, (R,)."""
         size = latents.shape[1]
-        signal, on, by_edge = self._signal(guess, latents)
+        signal, on, by_edge = self._signal(guide, latents)
         moments = torch.stack(torch.var_mean(signal, 1)[::-1])
         if self.num_updates == 0:
             self.moments = moments
@@ -326,18 +327,18 @@ class ScoreFunctionRun:
             self.moments.lerp_(moments, 1 - self.settings.decay)
         centre, variance = self.moments.unsqueeze(-1)
         scaled = (signal - centre).div_(variance.sqrt().clamp_(min=1.0))
-        hidden = torch.bmm(guess.centred, self.network[0]).tanh_()
+        hidden = torch.bmm(guide.centred, self.network[0]).tanh_()
         predicted = torch.baddbmm(self.network[2], hidden, self.network[1]).squeeze(-1)
         advantage = scaled.sub_(predicted).div_(size)
-        # d log p / d log of all failures: 1 - x / P(x = 1)
-        slope = torch.div(guess.rows, on, out=on).sub_(1)
-        by_logit = (latents[..., :-1] - guess.chance).mul_(advantage.unsqueeze(-1))
+        # minus the derivative of log p by the log of all failures, 1 - x / P(x = 1)
+        slope = torch.div(guide.rows, on, out=on).sub_(1)
+        by_logit = (latents[..., :-1] - guide.chance).mul_(advantage.unsqueeze(-1))
         gradients = [
             latents.mean(1)[:, :-1] - self.prior.sigmoid(),
             torch.bmm(latents.mT, slope).mul_(by_edge.div_(size)),
-            torch.bmm(guess.centred.mT, by_logit),
+            torch.bmm(guide.centred.mT, by_logit),
         ]
-        self._descend(guess.centred, hidden, advantage)
+        self._descend(guide.centred, hidden, advantage)
         self._ascend(torch.cat([gradient.flatten(1) for gradient in gradients], 1))
         return signal.sum(1)
 

@@ -100,9 +100,9 @@ def test_updates_by_autograd() -> None:
     generator = torch.Generator().manual_seed(4)
     for _ in range(8):
         rows = data[torch.randint(60, (3, 25), generator=generator)]
-        guess = run.guess(run.with_centred(rows.flatten(0, 1)).unflatten(0, (3, 25)))
-        latents = run.draw(guess)
-        run.update(guess, latents)
+        guide = run.guide_at(run.with_centred(rows.flatten(0, 1)).unflatten(0, (3, 25)))
+        latents = run.draw(guide)
+        run.update(guide, latents)
         for r, hand in enumerate(hands):
             hand.update(rows[r], latents[r, :, :-1])
     for r, hand in enumerate(hands):
