@@ -13,15 +13,14 @@ of cells maximise the composite log-likelihood of the pairs that G keeps apart,
 by EM from several starts, and :math:`G^2_{ij} = 2 \sum_{ab} n_{ij} \log(n_{ij} / (N_{ij} P_{ij}))`
 of every such pair, compared with chi-square of :math:`(B_i - 1)(B_j - 1)` degrees of freedom, B the
 numbers of cells, tests whether i and j are independent inside the components. The test is
-conservative, for the fit takes degrees of freedom.
+conservative, for the fit takes degrees of freedom. Its critical value :math:`q_{ij}` is that of the
+level over the number of all pairs (Bonferroni).
 
-At first every column is a variate of its own. As long as a pair is significant by Bonferroni's
-level, two variates with one of the worst pairs are merged. Then merges, splits in two and moves of
-a column go on as long as they lower
+At first every column is a variate of its own. As long as a pair is significant, two variates with
+one of the most dependent pairs are merged. Then merges, splits in two and moves of a column go on
+as long as they lower
 
-.. math:: \sum_{i < j \text{ apart}} G^2_{ij} + \sum_{i < j \text{ together}} q_{ij},
-
-with :math:`q_{ij}` the critical value of the pair: what a pair must be worth to be put together.
+.. math:: \sum_{i < j \text{ apart}} G^2_{ij} + \sum_{i < j \text{ together}} q_{ij}.
 
 The components of a fit that holds dependent columns apart absorb a part of their dependence. So the
 partition is safe where at least three variates are left and columns have more cells than there are
@@ -37,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 MOST_CELLS = 5  # of a column
 NUM_STARTS, SHORT, NUM_LONG, LONG = 6, 40, 2, 500  # starts, iterations of each and of the best
 NUM_MERGES, NUM_FITTED = 6, 10  # partitions tried at a merge, and fitted at a later change
-NUM_PAIRS = 20  # the worst, whose variates are merged or columns moved
+NUM_PAIRS = 20  # the most dependent, whose variates are merged or columns moved
 LARGEST_SPLIT = 8  # columns of a variate whose splits in two are all tried
 LOOK, LEAST_GAIN = 5, 2e-2  # iterations between two looks at the log-likelihood, and its gain
 TINY = 1e-300
@@ -67,8 +67,8 @@ class Variates:
     Args:
         variates: names of the columns of each, as :class:`ppl_models.InClassNet` takes them.
         num_components: C; level: of the tests together.
-        table: one row a pair of columns of different variates: both names, G2, degrees of freedom
-            and p-value.
+        table: one row a pair of columns of different variates, the most dependent first: both
+            names, G2, degrees of freedom, and p-value times the number of all pairs, at most 1.
     """
 
     variates: tuple[tuple[str, ...], ...]
@@ -78,21 +78,20 @@ class Variates:
 
     @property
     def fits(self) -> bool:
-        """Tell whether no pair of columns of different variates is dependent inside components."""
-        return bool(self.table["p_value"].min() * len(self.table) > self.level)
+        """Tell whether no columns of different variates are dependent inside the components."""
+        return bool(self.table["p_value"].min() > self.level)
 
     def text(self) -> str:
         """The partition in words."""
         groups = "; ".join(", ".join(own) for own in self.variates)
         found = f"{counted(len(self.variates), 'variate')}: {groups}."
+        inside = f"inside {counted(self.num_components, 'component')}, at level {self.level:g}"
         if self.fits:
-            return (
-                f"{found} Inside {counted(self.num_components, 'component')} no columns of"
-                f" different variates are dependent, at level {self.level:g}."
-            )
+            return f"{found} No columns of different variates are dependent {inside}."
+        first, second = self.table.loc[0, ["first", "second"]]
         return (
-            f"{found} Two are left, and they are dependent inside"
-            f" {counted(self.num_components, 'component')}: more components are needed."
+            f"{found} {first} and {second}, of different variates, are dependent {inside}: more"
+            " components may be needed."
         )
 
 
@@ -136,21 +135,27 @@ def find_variates(
     tables = PairTables.of(rows, names, rng, level)
     labels = np.arange(len(names))
     classes = tables.fit(labels, num_components, rng, None)
-    while labels.max() > 1 and not tables.fits(labels, classes):
-        near = partitions(merges(labels, tables.worst(labels, classes)))[:NUM_MERGES]
+    while labels.max() > 1 and len(tables.dependent(labels, classes)):
+        near = partitions(merges(labels, tables.apart(labels, classes)))[:NUM_MERGES]
         _, labels, classes = tables.best(near, classes, rng, 1)
-    price = tables.price(labels, classes)
+    value = tables.criterion(labels, classes)
     while True:
-        near = partitions(neighbours(labels, tables.worst(labels, classes)[:NUM_PAIRS]))
+        near = partitions(neighbours(labels, tables.apart(labels, classes)[:NUM_PAIRS]))
         found = tables.best(near, classes, rng, NUM_FITTED)
-        if not found[0] < price - LEAST_GAIN:
+        if not found[0] < value - LEAST_GAIN:
             break
-        price, labels, classes = found
-    pairs = tables.test(labels, classes)
+        value, labels, classes = found
     groups = (tuple(np.array(names)[labels == own].tolist()) for own in range(labels.max() + 1))
-    pairs = pairs.assign(first=[names[i] for i in pairs["first"]])
-    pairs = pairs.assign(second=[names[j] for j in pairs["second"]])
-    return Variates(tuple(groups), num_components, level, pairs)
+    first, second = tables.apart(labels, classes).T
+    statistic, freedom = tables.statistics(classes)[first, second], tables.freedom[first, second]
+    table = pd.DataFrame({
+        "first": [names[i] for i in first],
+        "second": [names[j] for j in second],
+        "statistic": statistic,
+        "degrees_of_freedom": freedom,
+        "p_value": np.minimum(chi2.sf(statistic, freedom) * comb(len(names), 2), 1.0),
+    })  # fmt: skip
+    return Variates(tuple(groups), num_components, level, table)
 
 
 Classes = tuple[np.ndarray, np.ndarray]  # weights (C,) and chances of cells (C, S)
@@ -162,12 +167,13 @@ class PairTables:
 
     Args:
         counts: (S, S), by cells of all J columns side by side; column: of each cell, (S,).
-        level: of all tests together.
+        freedom, critical: degrees of freedom of each pair's test, and its critical value, (J, J).
     """
 
     counts: np.ndarray
     column: np.ndarray
-    level: float
+    freedom: np.ndarray
+    critical: np.ndarray
 
     @classmethod
     def of(
@@ -194,7 +200,10 @@ class PairTables:
             num += size
         row, cell = np.concatenate(where), np.concatenate(which)
         is_in = csr_array((np.ones(len(row)), (row, cell)), shape=(len(rows), num))
-        return cls(np.asarray((is_in.T @ is_in).todense()), np.array(column), level)
+        sizes = np.bincount(column) - 1
+        freedom = np.outer(sizes, sizes)
+        critical = chi2.isf(level / comb(len(names), 2), freedom)
+        return cls(np.asarray((is_in.T @ is_in).todense()), np.array(column), freedom, critical)
 
     def _by_column(self, values: np.ndarray) -> np.ndarray:
         """Sums over the cells of each column, of the last dim."""
@@ -234,40 +243,31 @@ class PairTables:
         long = (self.climb(labels, own, LONG) for _, own in short[:NUM_LONG])
         return max(long, key=lambda own: own[0])[1]
 
-    def test(self, labels: np.ndarray, classes: Classes) -> pd.DataFrame:
-        """Pairs of columns apart, with their tests."""
+    def statistics(self, classes: Classes) -> np.ndarray:
+        """G2 of each pair, (J, J)."""
         weights, cells = classes
         chances = np.maximum((cells.T * weights) @ cells, TINY)
         together = self._by_column(self._by_column(self.counts).T)
         ratio = self.counts / chances / np.maximum(together, 1)[self.column][:, self.column]
         parts = 2 * xlogy(self.counts, np.where(self.counts > 0, ratio, 1.0))
-        statistics, sizes = self._by_column(self._by_column(parts).T), np.bincount(self.column)
-        first, second = np.array([
-            pair for pair in combinations(range(len(labels)), 2) if np.diff(labels[list(pair)])
-        ]).T  # fmt: skip
-        statistic, freedom = statistics[first, second], (sizes[first] - 1) * (sizes[second] - 1)
-        return pd.DataFrame({
-            "first": first,
-            "second": second,
-            "statistic": statistic,
-            "degrees_of_freedom": freedom,
-            "p_value": chi2.sf(statistic, freedom),
-        })  # fmt: skip
+        return self._by_column(self._by_column(parts).T)
 
-    def fits(self, labels: np.ndarray, classes: Classes) -> bool:
-        """Tell whether no pair apart is significant."""
-        pairs = self.test(labels, classes)
-        return bool(pairs["p_value"].min() * len(pairs) > self.level)
+    def apart(self, labels: np.ndarray, classes: Classes) -> np.ndarray:
+        """Pairs of different variates, (n, 2), the most dependent inside the components first."""
+        excess = (self.statistics(classes) - self.freedom) / np.sqrt(2 * self.freedom)
+        first, second = np.nonzero(np.triu(labels[:, None] != labels))
+        order = np.argsort(-excess[first, second], kind="stable")
+        return np.stack([first, second], 1)[order]
 
-    def price(self, labels: np.ndarray, classes: Classes) -> float:
-        """G2 of the pairs apart, and the critical values of the others."""
-        pairs = self.test(labels, classes)
-        freedom = pairs["degrees_of_freedom"]
-        sizes = np.bincount(self.column) - 1
-        every = np.outer(sizes, sizes)[np.triu_indices(len(sizes), 1)]
-        critical = chi2.isf(self.level / len(every), every).sum()
-        apart = chi2.isf(self.level / len(every), freedom).sum()
-        return float(pairs["statistic"].sum() + critical - apart)
+    def dependent(self, labels: np.ndarray, classes: Classes) -> np.ndarray:
+        """Statistics of pairs of different variates that are significant, (n,)."""
+        statistics = self.statistics(classes)
+        return statistics[np.triu(labels[:, None] != labels) & (statistics >= self.critical)]
+
+    def criterion(self, labels: np.ndarray, classes: Classes) -> float:
+        """Sum of G2 over pairs of different variates, and of critical values over the others."""
+        chosen = np.where(labels[:, None] != labels, self.statistics(classes), self.critical)
+        return float(np.triu(chosen, 1).sum())
 
     def best(
         self,
@@ -276,23 +276,16 @@ class PairTables:
         rng: np.random.Generator,
         num_fitted: int,
     ) -> tuple[float, np.ndarray, Classes]:
-        """Lowest price of the partitions that are fitted, the best after a few steps."""
+        """Partition of the lowest criterion, of those that are the best after a few steps."""
         near = []
         for labels in partitions:
             own = self.climb(labels, classes, SHORT)[1]
-            near.append((self.price(labels, own), labels, own))
+            near.append((self.criterion(labels, own), labels, own))
         found = []
         for _, labels, own in sorted(near, key=lambda own: own[0])[:num_fitted]:
             fitted = self.fit(labels, len(classes[0]), rng, own)
-            found.append((self.price(labels, fitted), labels, fitted))
+            found.append((self.criterion(labels, fitted), labels, fitted))
         return min(found, key=lambda own: own[0])
-
-    def worst(self, labels: np.ndarray, classes: Classes) -> np.ndarray:
-        """Pairs apart, (n, 2), those first that are most dependent inside the components."""
-        pairs = self.test(labels, classes)
-        freedom = pairs["degrees_of_freedom"]
-        excess = (pairs["statistic"] - freedom) / np.sqrt(2 * freedom)
-        return pairs.loc[excess.sort_values(ascending=False).index, ["first", "second"]].to_numpy()
 
 
 def partitions(candidates: Iterable[np.ndarray]) -> list[np.ndarray]:

@@ -32,22 +32,14 @@ def test_one_component_is_independence_of_pairs():
     rng = np.random.default_rng(0)
     codes = rng.integers(4, size=(2_000, 3)).astype(float)
     codes[:, 1] = np.where(rng.random(2_000) < 0.4, codes[:, 0], codes[:, 1])
+    tables, labels = PairTables.of(codes, ("a", "b", "c"), rng, 0.01), np.arange(3)
+    found = tables.statistics(tables.fit(labels, 1, rng, None))
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        counts = pd.crosstab(codes[:, i], codes[:, j]).to_numpy()
+        expected = chi2_contingency(counts, correction=False, lambda_="log-likelihood")
+        assert tables.freedom[i, j] == expected.dof == 9
+        assert found[i, j] == pytest.approx(expected.statistic, rel=1e-6)
     codes[rng.random(2_000) < 0.1, 2] = np.nan
-    tables = PairTables.of(codes, ("a", "b", "c"), rng, 0.01)
-    labels = np.arange(3)
-    found = tables.test(labels, tables.fit(labels, 1, rng, None))
-    complete = codes[~np.isnan(codes[:, 2])]
-    counts = pd.crosstab(complete[:, 0], complete[:, 2]).to_numpy()
-    # the margins of a column are those of all its pairs, which differ from one pair's where some
-    # entries are missing: there the statistic is larger by what the margins add
-    pair = codes[:, :2].astype(int)
-    both = np.zeros((4, 4))
-    np.add.at(both, (pair[:, 0], pair[:, 1]), 1)
-    assert found["degrees_of_freedom"].tolist() == [9, 9, 9]
-    for row, own in ((0, both), (1, counts)):
-        expected = chi2_contingency(own, correction=False, lambda_="log-likelihood")
-        assert found["statistic"][row] == pytest.approx(expected.statistic, abs=1.0)
-        assert found["statistic"][row] >= expected.statistic - 1e-9
     assert find_variates(codes, 1).variates == (("0", "1"), ("2",))
 
 
@@ -94,8 +86,8 @@ def test_em_ends_at_a_maximum_of_the_pairs():
 )
 def test_partitions_of_known_mixtures(groups, num):
     expected = {tuple(str(j) for j in own) for own in groups}
-    found = [find_variates(grouped(seed, 8_000, groups, num), num) for seed in range(2)]
-    assert sum(set(own.variates) == expected for own in found) >= 1
+    found = [find_variates(grouped(seed, 8_000, groups, num), num) for seed in range(5)]
+    assert sum(set(own.variates) == expected for own in found) >= 4
     assert all(own.fits for own in found)
 
 
@@ -131,7 +123,7 @@ def test_two_dependent_variates_are_said_to_be_left():
     found = find_variates(common + 0.3 * rng.normal(size=(5_000, 4)), 1)
     assert len(found.variates) == 2
     assert not found.fits
-    assert "more components are needed" in found.text()
+    assert "more components may be needed" in found.text()
 
 
 @pytest.mark.parametrize(
