@@ -50,7 +50,7 @@ def test_em_ends_at_a_maximum_of_the_pairs():
     labels = np.array([0, 0, 1, 2])
     value, (weights, cells) = tables.climb(labels, tables.fit(labels, 2, rng, None), 5_000)
 
-    def loss(weights: np.ndarray, cells: np.ndarray) -> float:
+    def log_likelihood(weights: np.ndarray, cells: np.ndarray) -> float:
         out = 0.0
         for i in range(4):
             for j in range(4):
@@ -63,7 +63,7 @@ def test_em_ends_at_a_maximum_of_the_pairs():
                     out += float((tables.counts[own] * np.log(chances)).sum())
         return out
 
-    assert value == pytest.approx(loss(weights, cells), abs=0.01)
+    assert value == pytest.approx(log_likelihood(weights, cells), abs=0.01)
     for c in range(2):
         for j in range(4):
             a, b = np.flatnonzero(tables.column == j)[:2]
@@ -72,7 +72,7 @@ def test_em_ends_at_a_maximum_of_the_pairs():
                 moved[c, a] += step
                 moved[c, b] -= step
                 if moved.min() > 0:
-                    assert loss(weights, moved) < value
+                    assert log_likelihood(weights, moved) < value
 
 
 @pytest.mark.parametrize(
