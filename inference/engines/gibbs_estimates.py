@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from inference.base.gibbs import Gibbs, Latents, Scan, drawn_bits
+from inference.base.gibbs import Gibbs, Latents, Scan, drawn_bits, uniform_like
 from inference.programs.program import Params
 
-NUM_CHAINS, NUM_BASE_CHAINS, NUM_BASE_SWEEPS = 4, 8, 5
+NUM_CHAINS, NUM_TEMPERED = 4, 16
+NUM_BASE_SWEEPS = 5
+STEPS_PER_DECADE, LEAST_STEPS, MOST_SPREAD = 10, 10, 1e9  # of the inverse temperature; nats
 LEAST_LENGTH, MOST_LENGTH = 20, 320  # sweeps of a chain
 LEAST_BIAS = 1e-3  # of a row, nats
 LEAST_CHANCE = 0.002  # of a bit at the start of a chain: a smaller one hides modes
@@ -24,18 +26,88 @@ def posterior_means(
     gibbs: Gibbs,
     params: Params,
     generator: torch.Generator,
-    num_sweeps: int = 200,
-    num_burn_in: int = 50,
-) -> tuple[Latents, Latents]:
-    """Posterior means P(latent = 1 | row), (R, K, N) by site, from draws, and the last state."""
-    latents = gibbs.begin(params, generator)
-    for _ in range(num_burn_in):
-        latents, _ = gibbs.sweep(params, latents, generator)
-    total = {name: torch.zeros_like(value) for name, value in latents.items()}
-    for _ in range(num_sweeps):
-        latents, chances = gibbs.sweep(params, latents, generator)
-        total = {name: value + chances[name] for name, value in total.items()}
-    return {name: value / num_sweeps for name, value in total.items()}, latents
+    num_sweeps: int = 13,
+    num_burn_in: int = 2,
+) -> Latents:
+    r"""Posterior means P(latent = 1 | row), (R, K, N) by site, over 16 chains of a row.
+
+    The chains start at uniform bits, sweep at inverse temperatures :math:`\beta_s` that grow from
+    about one over the spread D of the log-likelihood to 1, and are drawn anew by their weights
+    where these grow uneven (sequential Monte Carlo: Del Moral, Doucet and Jasra 2006,
+    doi:10.1111/j.1467-9868.2006.00553.x), so that modes that no sweep connects have their shares.
+
+    .. math:: \beta_s = \frac{(1 + D)^{s / S} - 1}{D}, \quad
+              S = \max\{10, 10 \log_{10}(1 + D)\}.
+
+    Args:
+        gibbs: the sampler; params: (R, ...); generator: of the draws.
+        num_sweeps: of each chain, averaged; num_burn_in: of each, before.
+    """
+    state = gibbs.begin(params, generator)
+    log_weights, means = [], []
+    for num, own in _chains(params, state, NUM_TEMPERED):
+        bits, weight = _tempered(gibbs, own, state, num, generator)
+        for _ in range(num_burn_in):
+            bits, _ = gibbs.sweep(own, bits, generator)
+        total = {name: torch.zeros_like(value) for name, value in bits.items()}
+        for _ in range(num_sweeps):
+            bits, chance = gibbs.sweep(own, bits, generator)
+            total = {name: value + chance[name] for name, value in total.items()}
+        log_weights.append(weight + math.log(num))
+        means.append({name: value.unflatten(0, (num, -1)).mean(0) for name, value in total.items()})
+    shares = torch.stack(log_weights).softmax(0).unsqueeze(-2)  # of parts, (P, R, 1, N)
+    return {
+        name: ((shares * torch.stack([part[name] for part in means])).sum(0) / num_sweeps).to(value)
+        for name, value in state.items()
+    }
+
+
+def _tempered(
+    gibbs: Gibbs, params: Params, state: Latents, num: int, generator: torch.Generator
+) -> tuple[Latents, Tensor]:
+    """Draws of tempered chains, (num R, K, N), and the log of a row's mean weight, (R, N)."""
+    flat = _repeated({name: torch.zeros_like(value) for name, value in state.items()}, num)
+    bits = {name: drawn_bits(torch.sigmoid(value), generator) for name, value in flat.items()}
+
+    def ratios() -> Tensor:
+        found: Tensor = _log_ratio(gibbs, params, bits, flat).unflatten(0, (num, -1))
+        return found.nan_to_num(neginf=-MOST_SPREAD)  # impossible values, from which a sweep leads
+
+    ratio = ratios()
+    width = float((ratio.amax(0) - ratio.amin(0)).amax().clamp(1.0, MOST_SPREAD))
+    steps = max(LEAST_STEPS, math.ceil(STEPS_PER_DECADE * math.log10(1 + width)))
+    total, last = torch.zeros_like(ratio), 0.0
+    for step in range(1, steps + 1):
+        power = ((1 + width) ** (step / steps) - 1) / width
+        total, last = total + (power - last) * ratio, power
+        bits, total = _resampled(bits, total, 1 if step == steps else 0.5, generator)
+        bits, _ = gibbs.sweep(params, bits, generator, Scan(power=power, base=flat))
+        ratio = ratios()
+    return bits, total[0]
+
+
+def _resampled(
+    bits: Latents, log_weights: Tensor, least: float, generator: torch.Generator
+) -> tuple[Latents, Tensor]:
+    """Systematic resampling of the chains of a row by their weights (C, R, N).
+
+    It is done where the effective number is at most a share ``least`` of theirs; their weights are
+    the mean then.
+    """
+    num = len(log_weights)
+    shares = log_weights.softmax(0)
+    uneven = shares.square().sum(0) * num * least >= 1  # (R, N)
+    start = torch.arange(num).view(-1, 1, 1) + uniform_like(shares[0], generator)
+    ends = (shares.cumsum(0) * num).movedim(0, -1).contiguous()
+    picked = torch.searchsorted(ends, start.to(ends).movedim(0, -1).contiguous())
+    picked = picked.movedim(-1, 0).clamp(max=num - 1)
+    picked = torch.where(uneven, picked, torch.arange(num).view(-1, 1, 1).to(picked))
+    moved = {}
+    for name, value in bits.items():
+        own = value.unflatten(0, (num, -1))
+        moved[name] = own.gather(0, picked.unsqueeze(2).expand_as(own)).flatten(0, 1)
+    even = (log_weights.logsumexp(0) - math.log(num)).expand_as(log_weights)
+    return moved, torch.where(uneven, even, log_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +148,7 @@ def log_likelihood_rows(
 
     has the mean p(x), whatever :math:`\lambda` is, as long as its random numbers are others. That
     of few chains may sit in one mode, and the weights then look even while they miss the others:
-    :math:`\lambda` are the log-odds of mean chances over chains from uniform bits that are weighted
-    in the same way, kept within .002 and .998.
+    :math:`\lambda` are the log-odds of :func:`posterior_means`, kept within .002 and .998.
 
     T is 20, then as many times twice that as bring the mean bias of a row, half the variance, below
     .001 if it falls like 1 / T, then doubles until the bias is; at most 320.
@@ -91,7 +162,11 @@ def log_likelihood_rows(
     if draw is not None:
         return LikelihoodEstimate.of(draw(params, generator))
     state = gibbs.begin(params, generator)
-    base = _base(gibbs, params, state, generator)
+    means = posterior_means(gibbs, params, generator, NUM_BASE_SWEEPS, 0)
+    base = {
+        name: torch.logit(mean.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
+        for name, mean in means.items()
+    }
     length = LEAST_LENGTH
     while True:
         parts = [
@@ -116,40 +191,6 @@ def _chains(params: Params, state: Latents, num: int) -> Iterator[tuple[int, Par
 
 def _repeated(values: dict[str, Tensor], num: int) -> dict[str, Tensor]:
     return {name: value.repeat(num, *[1] * (value.dim() - 1)) for name, value in values.items()}
-
-
-def _base(gibbs: Gibbs, params: Params, state: Latents, generator: torch.Generator) -> Latents:
-    """Log-odds of independent bits near the posterior, (R, K, N) by site."""
-    log_weights, chances = [], []
-    for num, own in _chains(params, state, NUM_BASE_CHAINS):
-        flat = _repeated({name: torch.zeros_like(value) for name, value in state.items()}, num)
-        bits = {name: drawn_bits(torch.sigmoid(value), generator) for name, value in flat.items()}
-        weight, last = torch.zeros(()), 0.0
-        for step in range(1, NUM_BASE_SWEEPS + 1):
-            power = (step / NUM_BASE_SWEEPS) ** 2
-            weight = weight + (power - last) * _log_ratio(gibbs, own, bits, flat)
-            bits, _ = gibbs.sweep(own, bits, generator, Scan(power=power, base=flat))
-            last = power
-        total = {name: torch.zeros_like(value) for name, value in bits.items()}
-        for _ in range(NUM_BASE_SWEEPS):
-            bits, chance = gibbs.sweep(own, bits, generator)
-            total = {name: value + chance[name] for name, value in total.items()}
-        log_weights.append(weight.unflatten(0, (num, -1)))
-        chances.append(
-            {
-                name: (value / NUM_BASE_SWEEPS).unflatten(0, (num, -1))
-                for name, value in total.items()
-            }
-        )
-    shares = torch.cat(log_weights).softmax(0).unsqueeze(-2)  # (C, R, 1, N)
-    means = {
-        name: (shares * torch.cat([each[name] for each in chances]).to(shares)).sum(0)
-        for name in state
-    }
-    return {
-        name: torch.logit(mean.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)).to(state[name])
-        for name, mean in means.items()
-    }
 
 
 def _annealed(

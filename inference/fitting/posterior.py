@@ -136,7 +136,8 @@ def posterior_latents(
     site.
 
     Given the activities, where the model has such local sites: those of the rows in ``data`` are
-    solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs sweeps.
+    solved for. Where the configurations are too many to sum over, the mean of 16 chains of Gibbs
+    sweeps: :func:`inference.engines.gibbs_estimates.posterior_means`.
 
     Of a fit with draws it is that at ``fit.params``, their means, which may be surer than the mean
     over draws; :func:`inference.fitting.export.to_arviz` has the latter.
@@ -172,18 +173,10 @@ def sums_out(fit: FitRecord, program: Program) -> bool:
 def _latent_means(fit: FitRecord, program: Program, params: Params) -> dict[str, Tensor]:
     if sums_out(fit, program):
         return fit.structure.latent_means(program, params)
-    means, _ = _sweeps(fit, program, params)
-    return {name: value[0].mT for name, value in means.items()}
-
-
-def _sweeps(
-    fit: FitRecord, program: Program, params: Params
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(fit.seed)
-    gibbs = fit.structure.gibbs(program)
-    return gibbs_estimates.posterior_means(
-        gibbs, {name: value.unsqueeze(0) for name, value in params.items()}, generator
-    )
+    batch = {name: value.unsqueeze(0) for name, value in params.items()}
+    means = gibbs_estimates.posterior_means(fit.structure.gibbs(program), batch, generator)
+    return {name: value[0].mT for name, value in means.items()}
 
 
 def decode_latents(fit: FitRecord, data: Any) -> dict[str, Tensor]:

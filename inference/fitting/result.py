@@ -50,9 +50,9 @@ class Fit(FitRecord):
         """Posterior P(latent = 1 | row), (N, K) by site; probabilities of a categorical one.
 
         Given the activities, where the model has such local sites: those of the rows in ``data``
-        are solved for. Where the configurations are too many to sum over, the mean of 200 Gibbs
-        sweeps; of noisy-OR networks of more than 16 latents an approximation, which may be off by a
-        tenth, for rows of more than 10 ones.
+        are solved for. Where the configurations are too many to sum over, the mean of 16 chains
+        of Gibbs sweeps; of noisy-OR networks of more than 16 latents an approximation, which may be
+        off by a tenth, for rows of more than 10 ones.
 
         Args:
             data: the rows, or :class:`~inference.base.streaming.row_blocks.RowBlocks`.
