@@ -57,6 +57,7 @@ def test_bootstrap_spreads_like_the_standard_errors_and_exports():
         again.draws["loadings_1"][0], replicated.draws["loadings_1"][0, :2]
     )  # a batch of 2, not 20
     exported = replicated.to_arviz()
+    assert exported.posterior.attrs["note"] == "draws by Bootstrap"
     assert exported["posterior"]["loadings_1"].shape == (1, 20, 6, 2)
     for bad, match in (({"num_replicates": 1}, "2 or more"),):
         with pytest.raises(ValueError, match=match):

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 POINT_NOTE = (
     "point estimate: one draw, not a posterior sample; intervals, R-hat and ESS are undefined"
 )
-DRAWS_NOTE = "posterior draws"
 LOO_NOTE = (
     "az.loo and az.compare need draws and rows: fit.to_arviz(data) of a fit by NUTS, Laplace or"
     " SVI (az.loo takes the draws of the last two for the posterior; inference.loo.loo weighs"
@@ -503,7 +502,7 @@ def _attributes(fit: FitRecord, num_chains: int, num_draws: int) -> dict[str, st
         "model": fit.model_name,
         "method": repr(fit.method),
         "point_estimate": int(fit.draws is None),  # netCDF has no booleans
-        "note": POINT_NOTE if fit.draws is None else DRAWS_NOTE,
+        "note": POINT_NOTE if fit.draws is None else f"draws by {type(fit.method).__name__}",
         "num_chains": num_chains,
         "num_draws": num_draws,
         "objective_name": fit.objective_name,
