@@ -325,7 +325,13 @@ class _Moves:
 
     def predict(self, row: int, values: np.ndarray) -> tuple[float, float]:
         """Log predictive density of a row and the k-hat it is trusted by."""
-        alone = self.program.with_data(map_tensors(lambda x: x[row : row + 1], self.data))
+        count = self.program.num_rows
+
+        def of_row(part: Tensor) -> Tensor:
+            """One row of a part that has one entry a row; other parts stay whole."""
+            return part[row : row + 1] if part.dim() and len(part) == count else part
+
+        alone = self.program.with_data(map_tensors(of_row, self.data))
         points, density, own = self.draws, self.density, values
         log_weights, k_hat = psis(-own[None])
         first, best = float(logsumexp(log_weights + own[None])), float(k_hat[0])

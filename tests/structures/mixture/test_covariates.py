@@ -135,6 +135,25 @@ def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(
         found.simulate(5)
 
 
+def test_rows_like_given_ones_are_independent_given_their_class() -> None:
+    """As many items as classes: drawn with the numbers of the class, pairs were .08 off."""
+    frame = students(4000, 3)[["lies", "copies", "steals", "age", "sex"]]
+    model = Mixture(
+        3, Bernoulli(), 3, covariates=Covariates.from_frame(frame[["age", "sex"]], scale=1e4)
+    )
+    structure = problem_of(model, frame, 0).structure
+    chances = 0.2 + 0.6 * np.eye(3)
+    params = {
+        "coefficients": torch.zeros(2, 3, dtype=F64),
+        "predictors": torch.tensor(np.log(chances / (1 - chances))),
+    }
+    drawn = structure.simulate_like(params, model.check_data(frame)[0], 0)["items"].numpy()
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        both = (chances[:, one] * chances[:, other]).mean()
+        error = np.sqrt(both * (1 - both) / len(drawn))
+        assert abs((drawn[:, one] * drawn[:, other]).mean() - both) < 4.5 * error
+
+
 def test_a_unit_of_a_covariate_changes_nothing_else() -> None:
     frame = students(200, 2)
     model = Mixture(2, Bernoulli(), 4, covariates=Covariates.from_frame(frame[["age", "sex"]]))
