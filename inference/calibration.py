@@ -29,6 +29,7 @@ from inference.base.drawing import draw
 from inference.base.structure import Method
 from inference.engines.nuts import MOST_SETS, NUTS, draws_of_sets
 from inference.fitting.fit import fit as fit_one
+from inference.programs.global_state import OTHER_STREAM
 from inference.programs.program import Params, Program, simulate
 from inference.structures.registry import structure_of
 from inference.studies.run import run_jobs
@@ -43,6 +44,7 @@ __all__ = ["Calibration", "simulation_based_calibration"]
 __dir__ = _promised(__name__)
 
 BINS = 20
+ENGINE_STREAM = OTHER_STREAM // 2
 MOST_CELLS = 50_000  # rows of all data sets times data sets, in one batch
 Replicate = tuple[Params, Tensor]  # truth and data
 
@@ -236,8 +238,10 @@ class _Design:
             if self.prior is None
             else self.prior(seed)
         )
-        truth = {name: truth[name] for name in blank.names("parameter")}
-        return truth, simulate(self.model, truth, seed, None, self.num_rows)[self.observed]
+        names = [name for name in blank.names("parameter") if name != self.observed]
+        truth = {name: truth[name] for name in names}
+        drawn = simulate(self.model, truth, seed ^ OTHER_STREAM, None, self.num_rows)
+        return truth, drawn[self.observed]
 
     def placed(self, truth: Params, data: Tensor, flat: Params) -> dict[str, dict[str, np.ndarray]]:
         """Return ranks of a truth among draws (D, ...), and intervals' coverage, by group."""
@@ -276,7 +280,7 @@ class _Design:
 def _one(design: _Design, method: Method, seed: int) -> list[dict[str, Any]]:
     """One data set; nothing where the engine gives too few draws."""
     truth, data = design.replicate(seed)
-    result = fit_one(design.model, data, method, seed=seed)
+    result = fit_one(design.model, data, method, seed=seed ^ ENGINE_STREAM)
     draws = result.draws or {}
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
     if not flat or len(next(iter(flat.values()))) < design.num_draws:
@@ -300,7 +304,7 @@ def _at_once(
         }
         for s in range(len(seeds))
     ]
-    draws = draws_of_sets(method, program, len(seeds), starts, start_seed)
+    draws = draws_of_sets(method, program, len(seeds), starts, start_seed ^ ENGINE_STREAM)
     return [
         design.placed(
             truth, data, {name: value.reshape(-1, *value.shape[2:]) for name, value in own.items()}

@@ -34,6 +34,7 @@ from inference.fitting.columns import (
 from inference.fitting.draws import latents_of_draws, log_likelihood_of_draws
 from inference.fitting.posterior import chunks, simulate_rows
 from inference.programs.arguments import Call
+from inference.programs.global_state import OTHER_STREAM
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program
 from ppl_models.data.frames import is_frame
@@ -386,7 +387,7 @@ def _prior(fit: FitRecord, data: Any, num_draws: int, seed: int) -> tuple[Variab
         )
     program = Program(fit.model, *rows) if data is None else next(chunks(fit, data))
     program.refuse_flat("to_arviz: num_prior")
-    drawn = program.draw_prior(num_draws, seed)
+    drawn = program.draw_prior(num_draws, seed ^ OTHER_STREAM)  # not the numbers of the rows
     prior = {
         name: (("chain", "draw", *dims_of(fit, name, value.shape[1:])), as_array(value)[None])
         for name, value in drawn.items()

@@ -22,6 +22,9 @@ import torch
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch.distributions import constraints, transform_to
 
+# of a seed, for other numbers than those of the seed itself: torch's generators of the CPU take no
+# more than the lower 32 bits
+OTHER_STREAM = 2**31
 ONE_THREAD = 1e5  # numbers worked through at a time, up to which a second thread gains nothing
 
 

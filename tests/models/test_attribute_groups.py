@@ -367,3 +367,22 @@ def test_the_generic_steps_find_the_same() -> None:
         problem_of(many, data, 0, start_given=False)
     )
     assert isinstance(advice.method, SAEM)
+
+
+@pytest.mark.parametrize("ask", [compare_groups, differential_items, item_scores])
+def test_questions_that_fit_again_are_not_asked_of_known_parameters(ask: Any) -> None:
+    data, _ = table(120)
+    free = fit(AttributeGroups(one()), data)
+    held = {"intercepts": free.params["intercepts"]}
+    with pytest.raises(ValueError, match="fixed"):
+        ask(fit(AttributeGroups(one()), data, fixed=held), data)
+
+
+@pytest.mark.parametrize("ask", [compare_groups, differential_items])
+def test_questions_that_fit_again_are_not_asked_of_labelled_rows(ask: Any) -> None:
+    # their own fits know no labels: 2 log p(labels) would stand in the likelihood ratio
+    data, bits = table(120)
+    told = np.where(np.arange(120)[:, None] < 40, bits, -1)
+    labelled = fit(AttributeGroups(one()), data, labels=told)
+    with pytest.raises(ValueError, match="labels"):
+        ask(labelled, data)

@@ -51,6 +51,7 @@ from inference.engines.em import EM
 from inference.engines.saem import SAEM
 from inference.programs.coordinates import NormalScales
 from inference.programs.fixed import Fixed
+from inference.programs.global_state import OTHER_STREAM
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
 from inference.structures.layers.align import align_layers, relabel, signed_inside
@@ -114,7 +115,6 @@ RANK_TOLERANCE = 1e-10  # of the largest eigenvalue
 BOUND_SHARE = 0.999  # a parameter this near its bound is reported
 MOST_SHOWN = 8  # items of a warning
 MOST_TABLED, MOST_CELLS = 10, 2**22  # latents, and rows times profiles, whose free table is tried
-OTHER_STREAM = 2**61
 PAIR_LEVEL = 1e-3  # of the tests that call latents dependent, all pairs together
 
 

@@ -58,6 +58,7 @@ from inference.base.structure import (
 )
 from inference.programs.coordinates import NormalScales
 from inference.programs.fixed import Fixed
+from inference.programs.global_state import OTHER_STREAM
 from inference.programs.program import Params, Program
 from inference.structures.mixture.steps import (
     MixtureSetSteps,
@@ -78,7 +79,6 @@ LLOYD_STEPS = 20
 MANY, MOST_LLOYD = 8, 3
 # where a batch of 30 alone exceeds the budget
 FEW_AT_ONCE = StartSearch(batch=12, rungs=((40, 6), (100, 3)), replicates=3)
-OTHER_STREAM = 2**61
 
 
 class MixtureStructure(Structure):
