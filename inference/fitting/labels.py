@@ -118,7 +118,7 @@ def known_of(
         if targets[site].is_ragged:
             given = _by_step(problem.structure, data, given)
         settled = (names or {}).get(site, ())
-        given = _by_name(given, f"labels of {site!r}", settled or _entries(problem.model, site))
+        given = _by_name(given, f"labels of {site!r}", _entries(problem.model, site) or settled)
         table, own, texts = _table(site, given, targets[site], error, settled)
         like = first_tensor(problem.data)
         is_like = like is not None and like.is_floating_point()
@@ -314,8 +314,7 @@ def _coded(
     """Texts as codes: by given names, categories of a column, or in alphabetic order."""
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy(), ()
-    if is_frame(given) and hasattr(given, "to_numpy"):
-        return given.to_numpy(), ()
+    given = given.to_numpy() if is_frame(given) else given
     categories = getattr(getattr(given, "dtype", None), "categories", None)
     if categories is None:
         categories = getattr(getattr(given, "cat", None), "categories", None)

@@ -610,6 +610,11 @@ def test_columns_of_labels_are_taken_by_the_names_of_the_attributes(error: float
     plain = fit(model, x)
     hits = float((plain.predict(x) == held).mean())
     assert plain.accuracy(x, turned) == pytest.approx(hits)
+    texts = turned.map({0.0: "no", 1.0: "yes"}.get)
+    assert plain.accuracy(x, texts) == pytest.approx(hits)
+    in_order = by_position.predict_proba(x, labels=held)
+    spoken = fit(model, x, labels=texts, label_error=error, init=by_position)
+    np.testing.assert_allclose(spoken.predict_proba(x, labels=texts), in_order, atol=1e-4)
     other = turned.rename(columns={"add": "subtract"})
     with pytest.raises(ValueError, match="labels of 'attributes': the columns 'add', 'multiply'"):
         fit(model, x, labels=other)
