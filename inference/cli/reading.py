@@ -162,7 +162,6 @@ def choose_columns(call: Call) -> None:
 
 def read_labels(call: Call) -> Any:
     """Labels of latents: one column, or one for each bit, None where a cell is empty."""
-    import numpy as np
     import pandas as pd
 
     if getattr(call, "labels", None) is None:
@@ -173,7 +172,9 @@ def read_labels(call: Call) -> Any:
         codes = texts.apply(pd.to_numeric).to_numpy(dtype=float)
     except (TypeError, ValueError):
         codes = texts.replace("-1", None).to_numpy()
-    return codes[:, 0] if codes.shape[1] == 1 else np.asarray(codes)
+    if codes.shape[1] == 1:
+        return codes[:, 0]
+    return pd.DataFrame(codes, texts.index, call.labels)
 
 
 def read_fixed(call: Call) -> Any:

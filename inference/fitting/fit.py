@@ -196,9 +196,9 @@ def fit(
             names (of a categorical column in the order of its categories, else in alphabetic
             order), -1, NaN or None where nothing is known; sets of values, or bool (N, V), where
             some are ruled out; chances (N, V), proportional to p(label | value). Of bits (N, K) of
-            0, 1 or chances of 1; of sequences (sequences, steps) or a list; of several latents a
-            dict by site. Labels name the latents, so that nothing is renamed, and the
-            log-likelihood is that of data and labels, log p(x, labels).
+            0, 1 or chances of 1, a frame by the names of attributes; of sequences (sequences,
+            steps) or a list; of several latents a dict by site. Labels name the latents, so that
+            nothing is renamed, and the log-likelihood is that of data and labels, log p(x, labels).
         label_error: chance that a label is wrong, all other values equally likely then; "estimate"
             for the most likely one, which counts as a parameter.
         fixed: known parameters, by site, in its shape and in the units of the data, NaN where an

@@ -40,7 +40,7 @@ from inference.fitting.record import FitRecord
 from inference.programs.arguments import program_name
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
-from ppl_models.data.frames import as_frame, check_index, is_frame
+from ppl_models.data.frames import as_frame, check_index, column_names, is_frame
 from ppl_models.data.sequences import as_item_sequences
 from ppl_models.data.tables import checks_data, first_tensor, map_tensors
 from ppl_models.parts.repr import counted, listed
@@ -117,7 +117,9 @@ def known_of(
         check_index("labels", given, data)
         if targets[site].is_ragged:
             given = _by_step(problem.structure, data, given)
-        table, own, texts = _table(site, given, targets[site], error, (names or {}).get(site, ()))
+        settled = (names or {}).get(site, ())
+        given = _by_name(given, f"labels of {site!r}", _entries(problem.model, site) or settled)
+        table, own, texts = _table(site, given, targets[site], error, settled)
         like = first_tensor(problem.data)
         is_like = like is not None and like.is_floating_point()
         like = like if is_like else torch.zeros((), dtype=torch.float64)
@@ -165,6 +167,27 @@ def _by_step(structure: Structure, data: Any, labels: Any) -> Any:
     for place in np.argwhere(np.isfinite(line)).tolist():
         out[tuple(place)] = every[int(line[tuple(place)])]
     return out
+
+
+def _entries(model: Any, site: str) -> tuple[str, ...]:
+    """Names of the bits of a latent, () where it numbers them."""
+    dims = getattr(model, "site_dims", {}).get(site, ())
+    names = tuple(getattr(model, "entry_names", {}).get(dims[-1], ())) if dims else ()
+    return () if names == tuple(map(str, range(len(names)))) else names
+
+
+def _by_name(given: Any, where: str, names: tuple[str, ...]) -> Any:
+    """Columns of a frame in the order of the names that they have."""
+    frame = as_frame(given)
+    columns = column_names(frame) if is_frame(frame) else ()
+    if len(columns) != len(names) or not set(columns) & set(names):
+        return given
+    if sorted(columns) != sorted(names):
+        raise ValueError(
+            f"{where}: the columns {listed(map(repr, names), 6)} were expected, in any order, got"
+            f" {listed(map(repr, columns), 6)}"
+        )
+    return frame.iloc[:, [columns.index(name) for name in names]]
 
 
 def _check_ends(site: str, table: Tensor, latent: LabelledLatent) -> None:
@@ -291,8 +314,7 @@ def _coded(
     """Texts as codes: by given names, categories of a column, or in alphabetic order."""
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy(), ()
-    if is_frame(given) and hasattr(given, "to_numpy"):
-        return given.to_numpy(), ()
+    given = given.to_numpy() if is_frame(given) else given
     categories = getattr(getattr(given, "dtype", None), "categories", None)
     if categories is None:
         categories = getattr(getattr(given, "cat", None), "categories", None)

@@ -75,9 +75,11 @@ def programs_of(fit: FitRecord, data: Any) -> Iterator[Program]:
 
 
 def row_scores(
-    fit: FitRecord, data: Any, hold_bounds: bool = False
+    fit: FitRecord, data: Any, hold_bounds: bool = False, with_labels: bool = False
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Derivative of each row's log-likelihood at the estimate, (N, P), and the P names.
+
+    Of the data alone, or of data and labels where the rows are those of the fit.
 
     Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability
     vectors as log-ratios to their last entry (the largest where the last is as good as zero), all
@@ -86,7 +88,7 @@ def row_scores(
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
-    return scores_along(fit, data, coordinates), coordinates.names
+    return scores_along(fit, data, coordinates, with_labels), coordinates.names
 
 
 def remembered(
@@ -115,10 +117,13 @@ def scores_of_drawn(fit: FitRecord, rows: Any, coordinates: Coordinates) -> Tens
     return remembered(fit, rows, coordinates, "drawn", ask)
 
 
-def scores_along(fit: FitRecord, data: Any, coordinates: Coordinates) -> Tensor:
-    """Scores of the rows in given coordinates, (N, P)."""
+def scores_along(
+    fit: FitRecord, data: Any, coordinates: Coordinates, with_labels: bool = False
+) -> Tensor:
+    """Scores of the rows in given coordinates, (N, P), of the data alone or with their labels."""
     parts, free = [], coordinates.vector()
-    for program in data_chunks(fit.model, as_fitted(fit, data)):
+    programs = data_chunks(fit.model, as_fitted(fit, data))
+    for program in programs_of(fit, data) if with_labels else programs:
         scores = derivatives(program, coordinates, free, "scores")[1]
         assert scores is not None  # the kind asks for them
         parts.append(scores)

@@ -225,7 +225,7 @@ class FirstStep:
             raise ValueError(
                 f"{self.caller}: the first step has no standard errors to carry on ({error})"
             ) from error
-        scores, _ = row_scores(self.fit, self.data, hold_bounds=True)
+        scores, _ = row_scores(self.fit, self.data, hold_bounds=True, with_labels=True)
         return (
             found.coordinates,
             found.estimate,

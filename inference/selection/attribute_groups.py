@@ -363,7 +363,8 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
     for free in (shared[1:], shared[:1]):  # one item at least stays shared
         freed = replace(model, free_items=(*model.free_items, *free))
         record = replace(fit, model=freed, params=spread_params(model, freed, fit.params))
-        information, scores = observed_information(record, data), row_scores(record, data)[0]
+        information = observed_information(record, data)
+        scores, _ = row_scores(record, data, with_labels=True)
         common = _sums(freed, information.names, None)
         for j in free:
             apart, place = _sums(freed, information.names, j), shared.index(j)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from support.command_line import run
 
 from inference import Fit
 from inference.causal import discover_attributes
+from inference.cli import reading
 from inference.report.results_folder import read_results
 from ppl_models import (
     Blocks,
@@ -389,3 +391,12 @@ def test_answers_in_an_order_and_attributes_that_depend_on_covariates(tmp_path: 
         "--covariates and --groups were expected one at a time"
         in run(*asked, "--groups", "age", "--out", tmp_path / "other").stderr
     )
+
+
+def test_columns_of_labels_keep_their_names(monkeypatch: Any) -> None:
+    frame = pd.DataFrame({"add": ["1", "0", None], "multiply": ["0", None, "1"]})
+    monkeypatch.setattr(reading, "read_mixed", lambda call, *columns: frame)
+    call = SimpleNamespace(labels=["multiply", "add"])
+    found = reading.read_labels(call)  # type: ignore[arg-type]
+    expected = pd.DataFrame({"multiply": [0.0, np.nan, 1.0], "add": [1.0, 0.0, np.nan]})
+    pd.testing.assert_frame_equal(found, expected)

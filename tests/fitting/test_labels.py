@@ -590,3 +590,42 @@ def test_labels_of_a_plate_around_another_have_one_dim() -> None:
     assert fit(nested, data, EM(), labels=chances).log_likelihood == found.log_likelihood
     with pytest.raises(ValueError, match=r"shape \(12, 1\), one label"):
         fit(nested, data, EM(), labels=flat[:11])
+
+
+# ---------------------------------------------------------------- frames of labels
+
+
+@pytest.mark.parametrize("error", [0.0, 0.1])
+def test_columns_of_labels_are_taken_by_the_names_of_the_attributes(error: float) -> None:
+    rng = np.random.default_rng(0)
+    held = (rng.random((120, 2)) < [0.7, 0.3]).astype(float)
+    q_matrix = pd.DataFrame(Q_MATRIX, columns=["add", "multiply"])
+    x = (rng.random((120, 6)) < 0.2 + 0.6 * (held @ q_matrix.T.to_numpy() > 0)).astype(float)
+    labels = pd.DataFrame(held, columns=["add", "multiply"])
+    turned = labels[["multiply", "add"]]
+    model = LatentAttributeModel(q_matrix, items="dino")
+    by_position = fit(model, x, labels=held, label_error=error)
+    result = fit(model, x, labels=turned, label_error=error)
+    assert result.log_likelihood == pytest.approx(by_position.log_likelihood, abs=1e-8)
+    plain = fit(model, x)
+    hits = float((plain.predict(x) == held).mean())
+    assert plain.accuracy(x, turned) == pytest.approx(hits)
+    texts = turned.map({0.0: "no", 1.0: "yes"}.get)
+    assert plain.accuracy(x, texts) == pytest.approx(hits)
+    in_order = by_position.predict_proba(x, labels=held)
+    spoken = fit(model, x, labels=texts, label_error=error, init=by_position)
+    np.testing.assert_allclose(spoken.predict_proba(x, labels=texts), in_order, atol=1e-4)
+    other = turned.rename(columns={"add": "subtract"})
+    with pytest.raises(ValueError, match="labels of 'attributes': the columns 'add', 'multiply'"):
+        fit(model, x, labels=other)
+    unnamed = labels.rename(columns={"add": "a", "multiply": "b"})
+    assert plain.accuracy(x, unnamed) == pytest.approx(hits)
+
+
+def test_chances_of_new_rows_are_taken_by_the_names_of_the_classes() -> None:
+    x, z = answers()
+    result = fit(Mixture(2), x, labels=np.where(z == 1, "ill", "well"))
+    chances = pd.DataFrame({"ill": np.where(z, 0.9, 0.2), "well": np.where(z, 0.1, 0.8)})
+    expected = result.predict_proba(x, labels=chances.to_numpy())
+    turned = chances[["well", "ill"]]
+    np.testing.assert_allclose(result.predict_proba(x, labels=turned), expected, atol=1e-12)

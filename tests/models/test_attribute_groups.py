@@ -20,6 +20,7 @@ from inference.fitting.problem import problem_of
 from inference.predictive import predictive_checks
 from inference.programs.program import Program
 from inference.selection import compare_groups, differential_items, item_scores
+from inference.selection.attribute_groups import spread_params
 from inference.structures.attribute_groups import AttributeGroupsStructure, GroupedSteps
 from inference.uncertainty import standard_errors
 from ppl_models import (
@@ -367,3 +368,36 @@ def test_the_generic_steps_find_the_same() -> None:
         problem_of(many, data, 0, start_given=False)
     )
     assert isinstance(advice.method, SAEM)
+
+
+@pytest.mark.parametrize("ask", [compare_groups, differential_items, item_scores])
+def test_questions_that_fit_again_are_not_asked_of_known_parameters(ask: Any) -> None:
+    data, _ = table(120)
+    free = fit(AttributeGroups(one()), data)
+    held = {"intercepts": free.params["intercepts"]}
+    with pytest.raises(ValueError, match="fixed"):
+        ask(fit(AttributeGroups(one()), data, fixed=held), data)
+
+
+@pytest.mark.parametrize("ask", [compare_groups, differential_items])
+def test_questions_that_fit_again_are_not_asked_of_labelled_rows(ask: Any) -> None:
+    # their own fits know no labels: 2 log p(labels) would stand in the likelihood ratio
+    data, bits = table(120)
+    told = np.where(np.arange(120)[:, None] < 40, bits, -1)
+    labelled = fit(AttributeGroups(one()), data, labels=told)
+    with pytest.raises(ValueError, match="labels"):
+        ask(labelled, data)
+
+
+def test_scores_of_items_are_those_of_data_and_labels() -> None:
+    data, bits = table(240, shift=1.0, seed=1)
+    noise = np.random.default_rng(1).random((240, 10)) < 0.2
+    data[list(NAMES)] = np.abs(data[list(NAMES)] - noise)
+    told = np.where(np.arange(240)[:, None] < 120, bits, -1)
+    model = AttributeGroups(one(), ("early", "late"))
+    shared = fit(model, data, EM(tolerance=1e-6), labels=told, num_restarts=1)
+    free = AttributeGroups(one(), ("early", "late"), free_items=(0,))
+    start = spread_params(model, free, shared.params)
+    again = fit(free, data, EM(tolerance=1e-6), labels=told, init=start)
+    ratio = 2 * (again.log_likelihood - shared.log_likelihood)
+    assert item_scores(shared, data).statistic[0] == pytest.approx(ratio, rel=0.12)

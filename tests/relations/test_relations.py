@@ -376,3 +376,21 @@ def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) 
         regress_classes(first, gaps, ("age", "town"))
     with pytest.raises(ValueError, match="covariates_missing must be 'refuse' or 'drop'"):
         regress_classes(first, gaps, ("age", "town"), covariates_missing="no")  # type: ignore[arg-type]
+
+
+def test_labels_are_part_of_what_the_first_step_knows() -> None:
+    """A label that is wrong in a tenth of the rows is an item with known chances."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 2, 150)
+    answers = (rng.random((150, 3)) < np.where(z, 0.75, 0.3)[:, None]).astype(float)
+    told = np.where(np.arange(150) < 90, np.where(rng.random(150) < 0.1, 1 - z, z), np.nan)
+    labelled = fit(Mixture(2, Bernoulli(), 3), answers, TIGHT, labels=told, label_error=0.1)
+    known = np.full((2, 4), np.nan)
+    known[:, 3] = np.log([1 / 9, 9.0])
+    beside = np.c_[answers, told]
+    item = fit(Mixture(2, Bernoulli(), 4), beside, TIGHT, fixed={"predictors": known})
+    influences = [
+        FirstStep("test", first, rows, "proportional").slopes(lambda moved: moved.sizes)[1]
+        for first, rows in ((labelled, answers), (item, beside))
+    ]
+    torch.testing.assert_close(influences[0], influences[1], atol=1e-5, rtol=1e-3)
