@@ -69,6 +69,20 @@ def test_columns_that_go_together_inside_groups_are_found_and_others_are_not(fit
     assert found.correlation == pytest.approx(inside, abs=1e-3)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_gaps_leave_the_correlation_inside_groups_as_it_is(share: float) -> None:
+    """The correlation of the rows that have both columns; each gap made it smaller."""
+    data, group = table(0.5, num_rows=2000)
+    data["d"] = np.random.default_rng(2).normal(size=len(data))  # a row without any is refused
+    gone = np.random.default_rng(1).random((len(data), 2)) < share
+    data[["a", "b"]] = data[["a", "b"]].mask(gone)
+    inside = (data - data.groupby(group).transform("mean")).corr().loc["a", "b"]
+    result = fit(Mixture(2, num_items=4), data, EM(), num_restarts=2)
+    (found,) = dependent_items(groups_of(subject_of(result, data)))
+    assert {found.one, found.other} == {"a", "b"}
+    assert found.correlation == pytest.approx(inside, abs=0.02)
+
+
 def test_false_alarms_are_as_rare_as_the_level_says():
     """One group of independent columns, ten pairs a time: at one in a hundred tables a pair may be
     named.
