@@ -302,10 +302,15 @@ def read_results(
     for name, categories in column_levels(
         fit.structure, fit.item_names
     ).items():  # kept as codes; names that are whole numbers were numbers
-        are_numbers = all(own.lstrip("-").isdecimal() for own in categories)
+        are_numbers = all(map(is_whole, categories))
         named: list[Any] = [float(own) if are_numbers else own for own in categories]
         frame[name] = [None if math.isnan(code) else named[int(code)] for code in frame[name]]
     return fit, frame, summary
+
+
+def is_whole(level: str) -> bool:
+    """Tell whether a name of a category is a whole number as it is written; 01 is none."""
+    return level.removeprefix("-").isdecimal() and str(int(level)) == level
 
 
 def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what: str) -> None:
