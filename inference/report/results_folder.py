@@ -329,7 +329,8 @@ def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the numbers of a fit for JSON, None where not finite."""
     model: Any = fit.model
-    sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
+    num_items = len(fit.item_names) - fit.structure.num_given
+    sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": num_items}
     if fit.structure.layers:
         sizes["latent_sizes"] = [layer.num_parents for layer in fit.structure.layers]
     sizes["num_parameters"] = fit.num_parameters

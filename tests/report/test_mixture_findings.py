@@ -13,7 +13,9 @@ from inference import EM, SAEM, Fit, fit
 from inference.report import write_report
 from inference.report.fit import _numbers, _wobbles
 from inference.report.mixture_findings import dependent_items, groups_of
-from inference.report.sections import Subject
+from inference.report.predictive_words import column_names
+from inference.report.results_folder import summarise
+from inference.report.sections import Subject, checks_of
 from inference.report.verdicts import verdict
 from ppl_models import Categorical, DeepDiscreteEncoder, Mixture
 
@@ -172,6 +174,9 @@ def test_a_page_of_a_mixture_with_covariates_has_odds_ratios(tmp_path):
     found = fit(Mixture(2, num_items=3, covariates="age"), data, EM(), num_restarts=1)
     page = write_report(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "How likely a row is to be in each depends on age." in page
+    assert summarise(found)["num_items"] == 3  # the covariate was counted too
+    (check,) = subject_of(found, data).once(checks_of).values()
+    assert column_names(found, check) == ["a", "b", "c"]  # not "column 0", "column 1", ...
     ratio = float(found.params["coefficients"][0, 1].exp())
     assert "What the groups depend on" in page
     assert f"{ratio:.4g}" in page
