@@ -52,6 +52,12 @@ def _takes_batches(estimator: ZooEstimator) -> bool:
     return model is not None and Capability.BLOCKS in structure_of(model).capabilities
 
 
+def _scores_new_rows(estimator: ZooEstimator) -> bool:
+    """Test for a model of which nothing is fitted to the rows that are scored."""
+    model = _closed(estimator.model)
+    return model is None or not structure_of(model).local_sites
+
+
 def _closed(model: Any) -> Any:
     """Model of a small table where it is open, which says what its steps want; None if none is."""
     if not getattr(model, "waits_for_data", False):
@@ -254,8 +260,13 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
         values: np.ndarray = self.fit_.log_likelihood_rows(table).double().cpu().numpy()
         return values
 
+    @available_if(_scores_new_rows)
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean log-likelihood of a row; y is ignored."""
+        """The mean log-likelihood of a row; y is ignored.
+
+        Not of a factorization, whose activities are fitted to each row that is scored, so that
+        cross-validation would take the most components; ``score_samples`` is given these.
+        """
         table = self._table(X)
         return self.fit_.score(table)
 

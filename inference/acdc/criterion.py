@@ -222,7 +222,7 @@ class AcdcResult:
         chosen = sizes[0] if step is None else step
         segments = [s for s in self.segments if s.num_components == chosen]
         rule = (
-            f"the last clear step, of more than {least:.0%} of what is left"
+            f"the last clear step, of more than {100 * least:g}% of what is left"
             if step
             else "default, for no step is clear"
         )

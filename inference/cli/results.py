@@ -98,9 +98,11 @@ def _rows(fit: Fit, data: str, read_as: dict[str, Any]) -> pd.DataFrame:
 
     Columns without names are taken by place; sequences with places and codes as the fit read them.
     """
+    from inference.report.results_folder import is_whole
+
     levels = column_levels(fit.structure, fit.item_names)
     # whole numbers are read as numbers: a column with gaps may hold 1.0 for 1
-    texts = [name for name, own in levels.items() if not all(_is_whole(level) for level in own)]
+    texts = [name for name, own in levels.items() if not all(map(is_whole, own))]
     if fit.structure.row_columns:
         places = read_as.get("columns", {})
         known = {*fit.item_names, *fit.structure.row_columns, *places.values()}
@@ -158,10 +160,6 @@ def _refuse_transposed(data: str, named: list[str]) -> None:
             f"{data}: the columns of the fit, such as {named[0]!r}, are the rows of this table,"
             " which lies on its side: transpose it"
         )
-
-
-def _is_whole(level: str) -> bool:
-    return level.removeprefix("-").isdecimal() and str(int(level)) == level
 
 
 def _by_place(data: str, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:

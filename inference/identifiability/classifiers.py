@@ -157,7 +157,8 @@ class ClassifierIdentifiability:
             sentences.append(
                 f"But the classifiers are surer than the data allow: {worst.rows:,} rows are called"
                 f" component {worst.components[0]} by variate {t} and component"
-                f" {worst.components[1]} by variate {u}, both with at least {1 - self.delta:.0%};"
+                f" {worst.components[1]} by variate {u}, both with at least"
+                f" {100 * (1 - self.delta):g}%;"
                 f" at least {worst.lower:.2f} times the number that chance would give, where"
                 f" {worst.allowed:.2f} times is the most that such sure classifiers could show."
                 " Take their certainty for an artefact of the networks, or the variates for"
@@ -302,7 +303,7 @@ def _checked(owner: str, alphas: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
-    size, sure = len(report.weights), f"{1 - report.delta:.0%}"
+    size, sure = len(report.weights), f"{100 * (1 - report.delta):g}%"
     names, out = report.variate_names, []
     if report.verdict == "supported":
         out.append(

@@ -171,8 +171,8 @@ class ClassifierEnsemble:
         num_starts, num_halves = self.failed.shape
         num_failed = int(self.failed.sum())
         lines = [
-            f"Weights with {self.level:.0%} intervals, from {num_halves} halves of the rows, each"
-            f" trained from {num_starts} starts"
+            f"Weights with {100 * self.level:g}% intervals, from {num_halves} halves of the rows,"
+            f" each trained from {num_starts} starts"
             + (f" ({num_failed} of {self.failed.numel()} failed):" if num_failed else ":")
         ]
         for own in self.weights:

@@ -377,7 +377,7 @@ def _(record: LowerLimit) -> Answer:
     fits = "bad" if last.p_misfit <= MISFIT_LEVEL else "good"
     verdict = verdict_of(
         [
-            finding("limit.asked.all", noun=noun, error=f"{1 - record.level:.0%}"),
+            finding("limit.asked.all", noun=noun, error=f"{100 * (1 - record.level):g}%"),
             finding("limit.found.all", text=tests),
             sure,
             finding(f"limit.misfit.{fits}", noun=noun, p=f"{last.p_misfit:.2g}"),

@@ -60,7 +60,7 @@ def why(
         words.append(say("components.other", k=choice.num_components))
     others = sorted(set(result.sensitivity().values()))
     key = "sensitive" if len(others) > 1 else "insensitive"
-    values = {"share": result.min_share, "others": ", ".join(map(str, others))}
+    values = {"share": f"{100 * result.min_share:g}%", "others": ", ".join(map(str, others))}
     words += [_rule(result, choice), say(f"components.{key}", **values)]
     words += [_fewer(result, chosen), _more(result, chosen), _noise(result, chosen, answer)]
     words += [] if halves is None else _returning(halves, chosen)
@@ -81,7 +81,7 @@ def _rule(result: AcdcResult, choice: Choice) -> str:
     left = number(result.left[k], 3)
     if share <= result.min_share:
         key = "no_step_finished" if choice.finished else "no_step_open"
-        no_step = say("components.no_step", share=result.min_share)
+        no_step = say("components.no_step", share=f"{100 * result.min_share:g}%")
         if choice.rival is not None:
             return say("components.no_step_weak", no_step=no_step, k=k, rival=choice.rival)
         return say(f"components.{key}", no_step=no_step, k=k, left=left)

@@ -199,14 +199,14 @@ def classified_in_words(found: ClassAccuracy, unit: str) -> str:
     if found.is_enough:
         return say("latents.enough_accuracy", share=share, note=found.note)
     if found.note:
-        guess = say("latents.guess_same", largest=100 * found.largest)
+        guess = say("latents.guess_same", largest=percent(found.largest))
         values = {"unit": unit, "note": found.note, "guess": guess}
         return say("latents.uncorrected_accuracy", share=share, **values)
     is_same = abs(found.largest - found.guess) < NEAR_GUESS
     guess = say(
         f"latents.guess_{'same' if is_same else 'other'}",
-        guess=100 * found.guess,
-        largest=100 * found.largest,
+        guess=percent(found.guess),
+        largest=percent(found.largest),
     )
     is_equal = percent(found.said) == percent(found.accuracy)
     words = say(

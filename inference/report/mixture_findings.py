@@ -8,7 +8,7 @@ Items that are independent inside the components have, at the truth,
 
 so that the sum over rows, over the root of the sum of its squared terms, is about standard normal;
 a pair that is far from it is dependent inside the groups, and the residual correlation says how
-much.
+much, over rows that have both.
 """
 
 from __future__ import annotations
@@ -142,15 +142,16 @@ def dependent_items(groups: Groups) -> tuple[Dependent, ...] | None:
     ]
     if not pairs or num_columns > MOST_COLUMNS:
         return None
-    sums, squares = np.zeros((num_columns, num_columns)), np.zeros((num_columns, num_columns))
+    sums, squares, own = np.zeros((3, num_columns, num_columns))
     step = max(1, CHUNK // num_columns**2)
     for start in range(0, len(groups.values), step):
         x, r = groups.values[start : start + step], groups.chances[start : start + step]
         off = np.nan_to_num(x[:, None] - groups.means)  # (n, K, J)
+        own += np.einsum("nk,nki->in", r, off**2) @ ~np.isnan(x)  # of i, in rows that have j
         terms = np.einsum("nk,nki,nkj->nij", r, off, off)
         sums += terms.sum(0)
         squares += (terms**2).sum(0)
-    sizes = np.sqrt(np.outer(np.diag(sums), np.diag(sums)))
+    sizes = np.sqrt(own * own.T)
     correlations = np.where(sizes > 0, sums / np.where(sizes > 0, sizes, 1.0), 0.0)
     scores = np.where(squares > 0, np.abs(sums) / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
     limit = NormalDist().inv_cdf(1 - LEVEL / (2 * len(pairs)))

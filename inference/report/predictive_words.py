@@ -17,7 +17,7 @@ LAG = "one step apart"  # ends the name of a check on steps and the next ones
 def column_names(fit: FitRecord, check: PredictiveCheck) -> list[str]:
     """Return names of the columns compared: items, or categories but the first."""
     names: list[str] = []
-    for item in fit.item_names:
+    for item in fit.item_names[: len(fit.item_names) - fit.structure.num_given]:
         own = fit.category_names.get(item)
         names += [item] if own is None else [f"{item} = {category}" for category in own[1:]]
     size = check.observed.shape[1]

@@ -302,10 +302,15 @@ def read_results(
     for name, categories in column_levels(
         fit.structure, fit.item_names
     ).items():  # kept as codes; names that are whole numbers were numbers
-        are_numbers = all(own.lstrip("-").isdecimal() for own in categories)
+        are_numbers = all(map(is_whole, categories))
         named: list[Any] = [float(own) if are_numbers else own for own in categories]
         frame[name] = [None if math.isnan(code) else named[int(code)] for code in frame[name]]
     return fit, frame, summary
+
+
+def is_whole(level: str) -> bool:
+    """Tell whether a name of a category is a whole number as it is written; 01 is none."""
+    return level.removeprefix("-").isdecimal() and str(int(level)) == level
 
 
 def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what: str) -> None:
@@ -324,7 +329,8 @@ def refuse_sample(folder: str | Path, fit: Fit, summary: Mapping[str, Any], what
 def summarise(fit: Fit, image_shape: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the numbers of a fit for JSON, None where not finite."""
     model: Any = fit.model
-    sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": len(fit.item_names)}
+    num_items = len(fit.item_names) - fit.structure.num_given
+    sizes: dict[str, Any] = {"num_rows": fit.num_rows, "num_items": num_items}
     if fit.structure.layers:
         sizes["latent_sizes"] = [layer.num_parents for layer in fit.structure.layers]
     sizes["num_parameters"] = fit.num_parameters

@@ -279,10 +279,10 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
         data: the data of the fit.
 
     Raises:
-        ValueError: for a fit of another model, posterior draws, more than fourteen attributes, or
-            an estimate that is not at a maximum.
+        ValueError: for a fit of another model, posterior draws, weights, labels, fixed or tied
+            parameters, more than fourteen attributes, or an estimate that is not at a maximum.
     """
-    structure = groups_of_fit(fit, "compare_groups")
+    structure = _asked(fit, "compare_groups")
     model, root = structure.model, structure.model.model.root_layer()
     size, labels = model.layer().num_parents, tuple(model.groups)
     if root.profiles is None and size > MAX_ATTRIBUTES:
@@ -350,10 +350,12 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
         data: the data of the fit.
 
     Raises:
-        ValueError: for a fit of another model, posterior draws, or where fewer than two items are
-            shared.
+        ValueError: for a fit of another model, posterior draws, weights, fixed or tied parameters,
+            or where fewer than two items are shared.
     """
     model = groups_of_fit(fit, "item_scores").model
+    if fit.fixed or fit.tied:
+        raise ValueError("item_scores: not worked out for a fit with fixed or tied parameters")
     shared = [j for j in range(model.num_items) if j not in model.free_items]
     if len(shared) < 2:
         raise ValueError(
@@ -426,10 +428,10 @@ def differential_items(
         method: of the fits with an item free; ``EM(tolerance=1e-9)`` if None.
 
     Raises:
-        ValueError: for a fit of another model, an item that there is not or that is free already,
-            or where no other item would be shared.
+        ValueError: for a fit of another model, weights, labels, fixed or tied parameters, an item
+            that there is not or that is free already, or where no other item would be shared.
     """
-    model = groups_of_fit(fit, "differential_items").model
+    model = _asked(fit, "differential_items").model
     shared = [j for j in range(model.num_items) if j not in model.free_items]
     try:
         chosen = (
@@ -473,13 +475,18 @@ def differential_items(
 
 def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
     """The structure of a fit of several groups."""
-    fit.refuse_weights(owner)
     structure = fit.structure
     if not isinstance(structure, AttributeGroupsStructure):
         raise ValueError(
             f"{owner}: a fit of an AttributeGroups model was expected, got one of {fit.model_name}"
         )
     return structure
+
+
+def _asked(fit: Fit, owner: str) -> AttributeGroupsStructure:
+    """The same, of a fit whose rivals may be fitted to the rows alone."""
+    fit.refuse_labels(owner)
+    return groups_of_fit(fit, owner)
 
 
 def spread_params(model: Any, freed: Any, params: Params) -> Params:

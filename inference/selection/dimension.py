@@ -407,12 +407,7 @@ class LikelihoodRatio:
 
     def choose(self, study: Study) -> Selection:
         """Choose the first size whose successor is not significantly better."""
-        if any(structure_of(model).local_sites for model in study.models):
-            raise ValueError(
-                "LikelihoodRatio: parameters alone were expected, and activities of the rows are"
-                " estimated beside them, which no replicate has: compare by 'rule', by 'acdc', or"
-                " by held-out cells"
-            )
+        _refuse_local("LikelihoodRatio", study, "no replicate has")
         fits = study.fits()
         columns = _figures(fits) | {name: [math.nan] * len(fits) for name in RATIOS}
         stop = len(fits)
@@ -453,7 +448,8 @@ class HeldOut:
         share: of rows left out.
 
     Raises:
-        ValueError: for a share outside (0, 1).
+        ValueError: for a share outside (0, 1); at ``choose`` for a factorization, whose activities
+            would be fitted to the very rows that were left out.
     """
 
     share: float = 0.2
@@ -464,6 +460,7 @@ class HeldOut:
 
     def choose(self, study: Study) -> Selection:
         """Choose by the held-out log-likelihood."""
+        _refuse_local("HeldOut", study, "a row left out does not have")
         checked = study.checked
         rows = len(first_tensor(checked))
         if rows < 2:
@@ -694,6 +691,15 @@ def _criterion(owner: str, criterion: str | Criterion) -> Criterion:
 
 def _decide(criterion: Criterion, study: Study) -> Selection:
     return replace(criterion.choose(study), study=study)
+
+
+def _refuse_local(owner: str, study: Study, lack: str) -> None:
+    """Refuse models of which activities of the rows are estimated, which the others ``lack``."""
+    if any(structure_of(model).local_sites for model in study.models):
+        raise ValueError(
+            f"{owner}: parameters alone were expected, and activities of the rows are estimated"
+            f" beside them, which {lack}: compare by 'rule', by 'acdc', or by held-out cells"
+        )
 
 
 def _best_of(

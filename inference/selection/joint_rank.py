@@ -79,7 +79,7 @@ class JointRank:
         end = " More could not have been seen in so few cells." if self.is_at_end else ""
         return (
             f"The variates show at least {counted(self.number, 'component')}, at"
-            f" {self.level:.0%} confidence, by the rank of their joint distributions.{end}"
+            f" {100 * self.level:g}% confidence, by the rank of their joint distributions.{end}"
         )
 
 

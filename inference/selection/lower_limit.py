@@ -115,7 +115,7 @@ class LowerLimit(Answer):
     @property
     def headline(self) -> str:
         """The limit, in a sentence."""
-        return f"At least {counted(self.number, self.noun)}, at {self.level:.0%} confidence."
+        return f"At least {counted(self.number, self.noun)}, at {100 * self.level:g}% confidence."
 
     @property
     def test_sentences(self) -> tuple[str, ...]:

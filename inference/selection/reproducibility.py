@@ -106,8 +106,8 @@ def reproducibility(
         RowsWarning: naming them.
 
     Raises:
-        ValueError: for no fits, a model without signatures, data of other rows, fewer than 2K rows
-            for every K, or numbers below 1.
+        ValueError: for no fits, a model without signatures, known parameters, data of other rows,
+            fewer than 2K rows for every K, or numbers below 1.
     """
     seed = as_seed("reproducibility", seed)
     for name, value in (("num_pairs", num_pairs), ("num_restarts", num_restarts)):
@@ -122,6 +122,7 @@ def reproducibility(
             raise ValueError(
                 f"reproducibility: a factorization was expected, got {type(fit.model).__name__}"
             )
+        fit.refuse_labels("reproducibility")
         table, _ = checked_as_fitted(fit, data, for_fit=True)
         if len(table) != fit.num_rows:
             raise ValueError(

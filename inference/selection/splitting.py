@@ -130,7 +130,7 @@ class SplitInference(Answer):
         """Number of edges kept, and the bound on the false ones among them."""
         return (
             f"{len(self.kept)} of {counted(len(self.edges), 'edge')} are kept; the expected share"
-            f" of false edges among those kept is at most {self.target:.0%}."
+            f" of false edges among those kept is at most {100 * self.target:g}%."
         )
 
     @property
@@ -142,7 +142,8 @@ class SplitInference(Answer):
             f"{self.num_choosing:,} rows chose the graph and {self.num_testing:,} others tested its"
             f" edges, so that tests and intervals are those of a graph known beforehand."
             f" {rule}'s rule bounds the share under {under} of the tests.",
-            f"Intervals ({self.level:.0%}) are for every edge of the chosen graph, kept or not.",
+            f"Intervals ({100 * self.level:g}%) are for every edge of the chosen graph, kept or"
+            " not.",
             "The bound is on average over samples, and about edges that are false beside the rest"
             " of the chosen graph. Edges that the first half missed are not tested.",
         ]

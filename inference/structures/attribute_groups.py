@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from inference.base.structure import (
     Problem,
     Recommendation,
     Structure,
+    column_levels,
     more_starts,
     num_density_items,
 )
@@ -278,6 +279,11 @@ def _(
     """Starts of one batch; later batches go without the first spectral start."""
     found = structure.start(problem, init, num_starts + (batch > 0))
     return {name: value[-num_starts:] for name, value in found.items()}
+
+
+@column_levels.register(AttributeGroupsStructure)
+def _(structure: AttributeGroupsStructure, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    return {structure.model.column: structure.model.groups}
 
 
 @num_density_items.register(AttributeGroupsStructure)

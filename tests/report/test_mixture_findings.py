@@ -13,7 +13,9 @@ from inference import EM, SAEM, Fit, fit
 from inference.report import write_report
 from inference.report.fit import _numbers, _wobbles
 from inference.report.mixture_findings import dependent_items, groups_of
-from inference.report.sections import Subject
+from inference.report.predictive_words import column_names
+from inference.report.results_folder import summarise
+from inference.report.sections import Subject, checks_of
 from inference.report.verdicts import verdict
 from ppl_models import Categorical, DeepDiscreteEncoder, Mixture
 
@@ -67,6 +69,20 @@ def test_columns_that_go_together_inside_groups_are_found_and_others_are_not(fit
     )
     assert {found.one, found.other} == {"a", "b"}
     assert found.correlation == pytest.approx(inside, abs=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_gaps_leave_the_correlation_inside_groups_as_it_is(share: float) -> None:
+    """The correlation of the rows that have both columns; each gap made it smaller."""
+    data, group = table(0.5, num_rows=2000)
+    data["d"] = np.random.default_rng(2).normal(size=len(data))  # a row without any is refused
+    gone = np.random.default_rng(1).random((len(data), 2)) < share
+    data[["a", "b"]] = data[["a", "b"]].mask(gone)
+    inside = (data - data.groupby(group).transform("mean")).corr().loc["a", "b"]
+    result = fit(Mixture(2, num_items=4), data, EM(), num_restarts=2)
+    (found,) = dependent_items(groups_of(subject_of(result, data)))
+    assert {found.one, found.other} == {"a", "b"}
+    assert found.correlation == pytest.approx(inside, abs=0.02)
 
 
 def test_false_alarms_are_as_rare_as_the_level_says():
@@ -158,6 +174,9 @@ def test_a_page_of_a_mixture_with_covariates_has_odds_ratios(tmp_path):
     found = fit(Mixture(2, num_items=3, covariates="age"), data, EM(), num_restarts=1)
     page = write_report(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "How likely a row is to be in each depends on age." in page
+    assert summarise(found)["num_items"] == 3  # the covariate was counted too
+    (check,) = subject_of(found, data).once(checks_of).values()
+    assert column_names(found, check) == ["a", "b", "c"]  # not "column 0", "column 1", ...
     ratio = float(found.params["coefficients"][0, 1].exp())
     assert "What the groups depend on" in page
     assert f"{ratio:.4g}" in page

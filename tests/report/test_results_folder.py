@@ -19,7 +19,13 @@ import inference.report.fit
 from inference import EM, Fit, fit
 from inference.fitting.export import load_netcdf
 from inference.report.results_folder import check_output_folder, read_results, write_results
-from ppl_models import DeepDiscreteEncoder
+from ppl_models import (
+    AttributeGroups,
+    Categorical,
+    DeepDiscreteEncoder,
+    LatentAttributeModel,
+    Mixture,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.ConvergenceWarning", "ignore::inference.BoundWarning"
@@ -178,6 +184,40 @@ def test_the_data_of_another_fit_are_refused(tmp_path: Path) -> None:
         ValueError, match=r"the data of the fit, of shape \(40, 3\), were expected, got \(40, 4\)"
     ):
         read_results(tmp_path / "one")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("levels", [("01", "02"), ("01", "1"), ("1", "2"), ("-1", "0")])
+def test_names_of_categories_come_back_as_they_were(
+    tmp_path: Path, levels: tuple[str, str]
+) -> None:
+    """Failed before: 01 came back as the number 1, which is another category, or none."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.choice(levels, (60, 2)), columns=["a", "b"])
+    model = Mixture(1, Categorical.from_frame(frame))
+    result = fit(model, frame, EM())
+    write_results(result, frame, tmp_path / "out")
+    again, data, _ = read_results(tmp_path / "out")
+    expected = result.log_likelihood_rows(frame)
+    assert torch.equal(again.log_likelihood_rows(data), expected)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "groups", [tuple(map(str, range(11))), ("1", "2"), ("01", "02"), ("early", "late")]
+)
+def test_labels_of_groups_come_back_as_they_were(tmp_path: Path, groups: tuple[str, ...]) -> None:
+    """Numbers of groups were read as labels: of 0 to 10, sorted as texts, group 10 became 2."""
+    q_matrix, groups = ((1, 0), (0, 1), (1, 0), (0, 1)), tuple(sorted(groups))
+    rng, size = np.random.default_rng(0), 6 * len(groups)
+    frame = pd.DataFrame((rng.random((size, 4)) < 0.5).astype(float), columns=list("abcd"))
+    frame["group"] = np.resize(groups, size)
+    model = AttributeGroups(LatentAttributeModel(q_matrix), groups)
+    result = fit(model, frame, EM(max_iterations=3), num_restarts=1)
+    write_results(result, frame, tmp_path / "out")
+    again, data, _ = read_results(tmp_path / "out")
+    expected = result.log_likelihood_rows(frame)
+    assert torch.equal(again.log_likelihood_rows(data), expected)
 
 
 @pytest.mark.usefixtures("quick")

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Formatter
 
 import inference.report
+from inference.report.kinds.mixture import _percents
 from inference.report.words import _catalogue, finding, percent, say
 
 FOLDER = Path(inference.report.__file__).parent
@@ -96,3 +97,9 @@ def test_a_sentence_is_filled_in() -> None:
     assert (found.mark, found.question) == ("care", "Did the suggestions settle?")
     assert "after {2}." in found.answer
     assert percent(0.256) == "26 %"
+
+
+def test_no_share_below_one_is_said_to_be_all():
+    """Beside a group of 0.4 % the other one was said to be 100 % of the rows."""
+    assert _percents([0.996, 0.004]) == "more than 99 % and 0.4 %"
+    assert _percents([0.6, 0.4]) == "60 % and 40 %"

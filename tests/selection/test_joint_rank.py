@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,8 @@ import torch
 from scipy.stats import chi2_contingency
 
 from inference.selection import joint_rank
-from inference.selection.joint_rank import rank_test
+from inference.selection.joint_rank import JointRank, rank_test
+from inference.selection.lower_limit import LowerLimit
 from ppl_models.datasets import simulate_checkerboard, simulate_trivariate
 
 
@@ -58,6 +61,7 @@ def test_numbers_of_known_mixtures():
     board = joint_rank(simulate_checkerboard(3_000, seed=1).data)
     assert board.number == 2
     assert "at least 2 components, at 95% confidence" in board.text()
+
     assert list(board.table["rank"]) == [1, 2]
     assert not board.is_at_end
     assert joint_rank(simulate_trivariate(100_000, seed=1).data).number == 4
@@ -102,3 +106,11 @@ def test_a_limit_at_the_last_rank_of_the_cells_says_so():
 def test_refusals(data, settings, message):
     with pytest.raises(ValueError, match=message):
         joint_rank(data, **settings)
+
+
+@pytest.mark.parametrize(("level", "shown"), [(0.975, "97.5%"), (0.999, "99.9%"), (0.9, "90%")])
+def test_the_level_in_the_words_is_the_level(level: float, shown: str) -> None:
+    """A level of 0.999 was said to be one of 100%, and 0.975 one of 98%."""
+    assert f"at {shown} confidence" in JointRank(2, level, pd.DataFrame(), False).text()
+    limit = LowerLimit(2, level, "likelihood", (), "component", math.nan, 0)
+    assert limit.headline == f"At least 2 components, at {shown} confidence."

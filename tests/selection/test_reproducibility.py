@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.counts import counts, factory
 
+from inference import fit
 from inference.acdc import acdc
 from inference.plots import plot_return
 from inference.report import write_selection_report
@@ -42,6 +43,15 @@ def test_reproducibility_by_hand():
     assert found.numbers() == [3]
     assert found.numbers(0.31) == [2, 3]
     assert found.numbers(0.01) == [3]  # none returns: the nearest
+
+
+def test_known_signatures_are_refused():
+    """They were estimated in the halves, and seemed to return from none."""
+    x = counts(n=30)
+    known = np.random.default_rng(0).dirichlet(np.ones(16), 2)
+    told = fit(factory(2), x, num_restarts=1, fixed={"signatures": known})
+    with pytest.raises(ValueError, match="reproducibility: not worked out for a fit with fixed"):
+        reproducibility({2: told}, x)
 
 
 def test_the_page_says_why(tmp_path):

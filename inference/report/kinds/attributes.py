@@ -414,7 +414,7 @@ def _on_classification(subject: Subject) -> Finding | None:
     names, right = attributes_of(subject), found.attribute_accuracy
     words = say(
         "attributes.accuracy",
-        accuracy=100 * found.accuracy,
+        accuracy=percent(found.accuracy),
         ranging=_ranging(names, right),
     )
     unknown = subject.once(undetermined)

@@ -68,7 +68,7 @@ def _(structure: FactorizationStructure, subject: Subject) -> Verdict:
     choice = (
         "ppl-models select pmf, or inference.selection.select_components"
         if structure.about.counts
-        else "inference.selection.fit_grid and held-out rows"
+        else "inference.selection.fit_grid and held-out cells"
     )
     return verdict_of(asked, *subject.number_step(say("factorization.number_step", choice=choice)))
 

@@ -43,7 +43,7 @@ from inference.report.sections import (
     predictive,
 )
 from inference.report.verdicts import on_convergence, on_determination, on_prediction, verdict
-from inference.report.words import finding, say, verdict_of
+from inference.report.words import finding, percent, say, verdict_of
 from inference.structures.mixture.structure import MixtureStructure
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.repr import counted, few_digits, listed
@@ -119,7 +119,7 @@ def _on_groups(structure: MixtureStructure, subject: Subject) -> Finding | None:
 
 def _percents(shares: list[float]) -> str:
     shown = [
-        f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.2g} %"
+        percent(share) if share >= 0.01 else f"{100 * share:.2g} %"
         for share in shares[:MOST_GROUPS]
     ]
     if len(shares) > MOST_GROUPS:
@@ -133,7 +133,7 @@ def _on_rows(subject: Subject, groups: Groups) -> Finding | None:
     labels, found = _labels(subject, len(groups.means)), subject.once(certainty)
     if found is None:
         right, overall = groups.right, float(groups.chances.max(-1).mean())
-        words = say("mixture.accuracy", overall=100 * overall)
+        words = say("mixture.accuracy", overall=percent(overall))
     else:
         right, words = found.by_class, classified_in_words(found, "row")
         words = words[0].upper() + words[1:]
@@ -163,7 +163,7 @@ def _on_items(subject: Subject, groups: Groups) -> Finding | None:
         return None
     between = groups.between_by_item()
     order = sorted(between, key=lambda name: -between[name])
-    clear = [f"{name} ({100 * between[name]:.0f} %)" for name in order if between[name] >= CLEAR]
+    clear = [f"{name} ({percent(between[name])})" for name in order if between[name] >= CLEAR]
     faint = [name for name in order if between[name] < FAINT]
     if clear and is_worthless(subject):
         words = say("mixture.chance_groups", clear=listed(clear))
