@@ -484,7 +484,7 @@ def groups_of_fit(fit: FitRecord, owner: str) -> AttributeGroupsStructure:
 
 
 def _asked(fit: Fit, owner: str) -> AttributeGroupsStructure:
-    """The same, of a fit whose rivals may be fitted to the rows alone."""
+    """The structure of a fit of several groups, whose rivals may be fitted to the rows alone."""
     fit.refuse_labels(owner)
     return groups_of_fit(fit, owner)
 
