@@ -97,11 +97,11 @@ def _resampled(
     num = len(log_weights)
     shares = log_weights.softmax(0)
     uneven = shares.square().sum(0) * num * least >= 1  # (R, N)
-    start = torch.arange(num).view(-1, 1, 1) + uniform_like(shares[0], generator)
+    place = torch.arange(num, device=shares.device).view(-1, 1, 1)
+    start = (place + uniform_like(shares[0], generator)).movedim(0, -1).contiguous()
     ends = (shares.cumsum(0) * num).movedim(0, -1).contiguous()
-    picked = torch.searchsorted(ends, start.to(ends).movedim(0, -1).contiguous())
-    picked = picked.movedim(-1, 0).clamp(max=num - 1)
-    picked = torch.where(uneven, picked, torch.arange(num).view(-1, 1, 1).to(picked))
+    picked = torch.searchsorted(ends, start).movedim(-1, 0).clamp(max=num - 1)
+    picked = torch.where(uneven, picked, place)
     moved = {}
     for name, value in bits.items():
         own = value.unflatten(0, (num, -1))
@@ -161,7 +161,6 @@ def log_likelihood_rows(
     draw = getattr(gibbs, "log_weights", None)
     if draw is not None:
         return LikelihoodEstimate.of(draw(params, generator))
-    state = gibbs.begin(params, generator)
     means = posterior_means(gibbs, params, generator, NUM_BASE_SWEEPS, 0)
     base = {
         name: torch.logit(mean.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
@@ -171,7 +170,7 @@ def log_likelihood_rows(
     while True:
         parts = [
             _annealed(gibbs, own, _repeated(base, num), length, generator).unflatten(0, (num, -1))
-            for num, own in _chains(params, state, NUM_CHAINS)
+            for num, own in _chains(params, base, NUM_CHAINS)
         ]
         estimate = LikelihoodEstimate.of(torch.cat(parts))
         excess = float(estimate.variances.mean(-1).max()) / (2 * LEAST_BIAS)
