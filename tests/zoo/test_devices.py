@@ -103,6 +103,13 @@ def test_an_engine_stays_on_the_device_of_the_data(
     )
 
 
+def test_an_annealed_likelihood_stays_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.structures.layers.structure.MAX_SUMMED", 0)
+    monkeypatch.setattr("inference.engines.gibbs_estimates.MOST_LENGTH", 20)
+    row = next(row for row in ZOO if row.name == "attributes-dag-Poisson")
+    test_an_engine_stays_on_the_device_of_the_data("SAEM", row, monkeypatch)
+
+
 PLAIN = (
     "encoder-truncated-lasso",
     "dina-Poisson-2-missing",
