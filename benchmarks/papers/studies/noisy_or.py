@@ -8,6 +8,7 @@ published samples.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,8 @@ def paper_runs(
     sample = load_noisy_or_sample(name)
     settings = ScoreFunctionSVI(epochs, batch, rate, baseline_rate)
     data = sample.train.float() if single else sample.train
-    run = ScoreFunctionRun(settings, data, *published_start(runs, latents, data, seed), seed)
+    begin = published_start(runs, latents, data, seed)
+    run = ScoreFunctionRun(settings, data, *begin, seed, compiled=shutil.which("g++") is not None)
     checkpoints = np.linspace(0, epochs, NUM_CHECKPOINTS + 1).round().astype(int)[1:]
     yield from scored(run, sample, checkpoints.tolist())
 

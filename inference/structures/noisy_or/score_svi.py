@@ -180,6 +180,11 @@ class GuideValues(NamedTuple):
     chance: Tensor
 
 
+def switched_on(uniform: Tensor, chance: Tensor) -> Tensor:
+    """Draws of latents, and a cause that is always on, (R, B, m + 1)."""
+    return pad((uniform < chance).to(chance), (0, 1), value=1.0)
+
+
 class ScoreFunctionRun:
     """Run of R restarts, each with its own order of rows and its own draws.
 
@@ -192,6 +197,7 @@ class ScoreFunctionRun:
         data: (N, J) of 0 and 1; its dtype is that of the run.
         prior, failure, leak: where they start, (R, m), (R, m, J), (R, J).
         seed: of the guides' start, of the orders and the draws; what restart k does depends on R.
+        compiled: whether updates are compiled; needs a C++ compiler, worth it for long runs.
     """
 
     def __init__(
@@ -202,6 +208,7 @@ class ScoreFunctionRun:
         failure: Tensor,
         leak: Tensor,
         seed: int,
+        compiled: bool = False,
     ) -> None:
         self.settings, self.data, self.means = settings, data, data.mean(0, keepdim=True)
         self.table = self.with_centred(data)
@@ -211,7 +218,7 @@ class ScoreFunctionRun:
         limit = PROBABILITY_LIMIT
         logits = [v.to(data).clamp(limit, 1 - limit).logit() for v in (prior, failure, 1 - leak)]
         guide = [self._uniform(-0.1, 0.1, num, items, m), self._uniform(-0.1, 0.1, num, 1, m)]
-        self._set_logits(torch.cat([v.flatten(1) for v in (*logits, *guide)], 1))
+        self.flat = torch.cat([v.flatten(1) for v in (*logits, *guide)], 1)
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self.num_updates = 0
         self.moments = torch.stack([torch.zeros(num), torch.ones(num)]).to(data)
@@ -220,6 +227,11 @@ class ScoreFunctionRun:
         shapes = ((num, items, NUM_HIDDEN), (num, 1, NUM_HIDDEN), (num, NUM_HIDDEN, 1), (num, 1, 1))
         network = [self._uniform(-b, b, *shape) for b, shape in zip(bounds, shapes, strict=True)]
         self.network = [torch.cat(network[:2], 1), *network[2:]]
+        self._update = self.update
+        if compiled:
+            self._update = torch.compile(
+                self.update, fullgraph=True, dynamic=False, options={"cpp_wrapper": True}
+            )
 
     def state(self, course: Tensor) -> ScoreFunctionState:
         """Checkpoint from which the run can be resumed."""
@@ -236,8 +248,7 @@ class ScoreFunctionRun:
 
     def resume(self, saved: ScoreFunctionState) -> Tensor:
         """Resume a saved run; the course so far."""
-        self._set_logits(saved.values)
-        self.first, self.second = saved.first, saved.second
+        self.flat, self.first, self.second = saved.values, saved.first, saved.second
         self.network, self.moments = list(saved.network.values()), saved.moments
         self.num_updates = saved.num_updates
         self.generator.set_state(saved.generator)
@@ -252,13 +263,22 @@ class ScoreFunctionRun:
         """Rows, the rows less the means of the run's, and ones, side by side."""
         return torch.cat([data, data - self.means, data.new_ones(len(data), 1)], 1)
 
-    def _set_logits(self, flat: Tensor) -> None:
-        """Set the logits: prior (R, m), failure and no leak (R, m + 1, J), guide (R, J + 1, m)."""
+    @property
+    def prior(self) -> Tensor:
+        """Logits of the prior, (R, m)."""
+        return self.flat[:, : self.sizes[0]]
+
+    @property
+    def edges(self) -> Tensor:
+        """Logits of failure and of no leak, (R, m + 1, J)."""
         m, items = self.sizes
-        self.flat = flat
-        self.prior, edges, guide = flat.split([m, (m + 1) * items, (items + 1) * m], 1)
-        self.edges = edges.unflatten(1, (m + 1, items))
-        self.guide = guide.unflatten(1, (items + 1, m))
+        return self.flat[:, m : m + (m + 1) * items].unflatten(1, (m + 1, items))
+
+    @property
+    def guide(self) -> Tensor:
+        """Weights of the guide and its biases, (R, J + 1, m)."""
+        m, items = self.sizes
+        return self.flat[:, m + (m + 1) * items :].unflatten(1, (items + 1, m))
 
     def estimates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Estimates: prior (R, m), failure (R, m, J), leak (R, J), within their limits."""
@@ -278,15 +298,23 @@ class ScoreFunctionRun:
         for batch in order.split(self.settings.batch_size, 1):
             if batch.shape[1] > 1:  # one row has no variance
                 rows = self.table.index_select(0, batch.flatten()).unflatten(0, batch.shape)
-                guide = self.guide_at(rows)
-                total += self.update(guide, self.draw(guide))
+                total += self.step(rows, self._between((*batch.shape, self.sizes[0])))
         return total
+
+    def step(self, table: Tensor, uniform: Tensor) -> Tensor:
+        """Step on rows (R, B, 2 J + 1) by uniform numbers (R, B, m); the sum of the signals, (R,)."""
+        self.num_updates += 1
+        one, two = (1 - beta**self.num_updates for beta in BETAS)
+        share = 1.0 if self.num_updates == 1 else 1 - self.settings.decay
+        scales = torch.tensor([self.settings.rate / one, 1 / two, share], dtype=table.dtype)
+        return self._update(table, uniform, scales.to(table.device))
 
     def elbo_rows(self, data: Tensor) -> Tensor:
         """ELBO estimate of each row from one draw, (R, N)."""
         rows = self.with_centred(data.to(self.data))
         guide = self.guide_at(rows.expand(len(self.flat), *rows.shape))
-        return self._signal(guide, self.draw(guide))[0]
+        latents = switched_on(self._between(guide.chance.shape), guide.chance)
+        return self._signal(guide, latents)[0]
 
     def guide_at(self, table: Tensor) -> GuideValues:
         """Guide at rows (R, B, 2 J + 1), as :meth:`with_centred` makes them."""
@@ -294,11 +322,9 @@ class ScoreFunctionRun:
         logits = torch.bmm(centred, self.guide)
         return GuideValues(rows, centred, logits, logits.sigmoid())
 
-    def draw(self, guide: GuideValues) -> Tensor:
-        """Latents of the guide, and a cause that is always on, (R, B, m + 1)."""
-        chance = guide.chance
-        uniform = torch.rand(chance.shape, generator=self.generator, dtype=chance.dtype)
-        return pad((uniform < chance).to(chance), (0, 1), value=1.0)
+    def _between(self, shape: tuple[int, ...]) -> Tensor:
+        """Uniform numbers in [0, 1)."""
+        return torch.rand(shape, generator=self.generator, dtype=self.data.dtype).to(self.data)
 
     def _signal(self, guide: GuideValues, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-joint less log-guide (R, B), P(x = 1) (R, B, J), derivative of log-failures."""
@@ -316,15 +342,19 @@ class ScoreFunctionRun:
         log_guide = (latents[..., :-1] * guide.logits).sub_(softplus(guide.logits)).sum(-1)
         return log_joint - log_guide, on, slope
 
-    def update(self, guide: GuideValues, latents: Tensor) -> Tensor:
-        """Step on rows and draws (R, B, m + 1); the sum of the signals, (R,)."""
+    def update(self, table: Tensor, uniform: Tensor, scales: Tensor) -> Tensor:
+        """Step with given scales: a function of tensors alone, which can be compiled.
+
+        Args:
+            table, uniform: as :meth:`step` has them.
+            scales: Adam's rate, the inverse of its second correction and the share of this batch in
+                the running moments, (3,).
+        """
+        guide = self.guide_at(table)
+        latents = switched_on(uniform, guide.chance)
         size = latents.shape[1]
         signal, on, by_edge = self._signal(guide, latents)
-        moments = torch.stack(torch.var_mean(signal, 1)[::-1])
-        if self.num_updates == 0:
-            self.moments = moments
-        else:
-            self.moments.lerp_(moments, 1 - self.settings.decay)
+        self.moments.lerp_(torch.stack(torch.var_mean(signal, 1)[::-1]), scales[2])
         centre, variance = self.moments.unsqueeze(-1)
         scaled = (signal - centre).div_(variance.sqrt().clamp_(min=1.0))
         hidden = torch.bmm(guide.centred, self.network[0]).tanh_()
@@ -339,16 +369,14 @@ class ScoreFunctionRun:
             torch.bmm(guide.centred.mT, by_logit),
         ]
         self._descend(guide.centred, hidden, advantage)
-        self._ascend(torch.cat([gradient.flatten(1) for gradient in gradients], 1))
+        self._ascend(torch.cat([gradient.flatten(1) for gradient in gradients], 1), scales)
         return signal.sum(1)
 
-    def _ascend(self, gradient: Tensor) -> None:
-        self.num_updates += 1
-        one, two = (1 - beta**self.num_updates for beta in BETAS)
+    def _ascend(self, gradient: Tensor, scales: Tensor) -> None:
         self.first.lerp_(gradient, 1 - BETAS[0])
         self.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        scale = (self.second / two).sqrt_().add_(EPSILON)
-        self.flat.addcdiv_(self.first, scale, value=self.settings.rate / one)
+        scale = (self.second * scales[1]).sqrt_().add_(EPSILON)
+        self.flat.addcdiv_(self.first * scales[0], scale)
 
     def _descend(self, centred: Tensor, hidden: Tensor, error: Tensor) -> None:
         """Step of the baseline network on the mean squared error, ``error`` (R, B)."""

@@ -5,6 +5,7 @@ unbiased baseline.
 from __future__ import annotations
 
 import math
+import shutil
 from typing import Any
 
 import pytest
@@ -13,7 +14,11 @@ from papers.noisy_or_guides import InputBaseline, RunningScale, score_function
 from torch import Tensor
 
 from inference import Fit, fit
-from inference.structures.noisy_or.score_svi import ScoreFunctionRun, ScoreFunctionSVI
+from inference.structures.noisy_or.score_svi import (
+    ScoreFunctionRun,
+    ScoreFunctionSVI,
+    switched_on,
+)
 from ppl_models import NoisyOr
 from ppl_models.datasets import sample_noisy_or
 from ppl_models.datasets.noisy_or import random_design
@@ -100,9 +105,10 @@ def test_updates_by_autograd() -> None:
     generator = torch.Generator().manual_seed(4)
     for _ in range(8):
         rows = data[torch.randint(60, (3, 25), generator=generator)]
-        guide = run.guide_at(run.with_centred(rows.flatten(0, 1)).unflatten(0, (3, 25)))
-        latents = run.draw(guide)
-        run.update(guide, latents)
+        table = run.with_centred(rows.flatten(0, 1)).unflatten(0, (3, 25))
+        uniform = torch.rand(3, 25, 4, generator=generator, dtype=F64)
+        latents = switched_on(uniform, run.guide_at(table).chance)
+        run.step(table, uniform)
         for r, hand in enumerate(hands):
             hand.update(rows[r], latents[r, :, :-1])
     for r, hand in enumerate(hands):
@@ -110,6 +116,22 @@ def test_updates_by_autograd() -> None:
             (*logits_of(run), *network_of(run)), (*hand.values, *hand.network), strict=True
         ):
             torch.testing.assert_close(together[r], alone.detach(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiled updates need g++")
+def test_compiled_updates() -> None:
+    """The same signals and estimates as without a compiler."""
+    settings = ScoreFunctionSVI(num_epochs=3, batch_size=20, rate=0.05, baseline_rate=0.02)
+    runs = [
+        ScoreFunctionRun(settings, rows_of(), *begin(3, 4, 10), seed=3, compiled=compiled)
+        for compiled in (False, True)
+    ]
+    for _ in range(3):
+        plain, compiled = (run.epoch() for run in runs)
+        torch.testing.assert_close(plain, compiled, rtol=1e-8, atol=1e-8)
+    for one, other in zip(*(run.estimates() for run in runs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
 
 
 def test_a_fit_learns_and_reports_a_bound(tmp_path) -> None:
