@@ -302,7 +302,7 @@ class ScoreFunctionRun:
         return total
 
     def step(self, table: Tensor, uniform: Tensor) -> Tensor:
-        """Step on rows (R, B, 2 J + 1) by uniform numbers (R, B, m); the sum of the signals, (R,)."""
+        """Step on rows (R, B, 2 J + 1) by uniform numbers (R, B, m); the signals' sum, (R,)."""
         self.num_updates += 1
         one, two = (1 - beta**self.num_updates for beta in BETAS)
         share = 1.0 if self.num_updates == 1 else 1 - self.settings.decay
