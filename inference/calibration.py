@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -173,6 +174,9 @@ def simulation_based_calibration(
 
     Raises:
         ValueError: for numbers out of range, or an engine that keeps fewer draws.
+
+    Warns:
+        UserWarning: where data sets were left out, because the engine failed on them.
     """
     seed = as_seed("simulation_based_calibration", seed)
     for name, value in (
@@ -209,6 +213,15 @@ def simulation_based_calibration(
     if not sets:
         raise ValueError(
             f"simulation_based_calibration: no data set could be fitted: {results[0].error}"
+        )
+    failed = [job.error for job in results if job.error is not None]
+    if failed:
+        warnings.warn(
+            f"simulation_based_calibration: {num_replicates - len(sets)} of {num_replicates} data"
+            f" sets have no fit and are left out (the first: {failed[0]}); ranks of the others are"
+            " those of a selection, uniform only where failures do not depend on the data",
+            UserWarning,
+            stacklevel=2,
         )
     ranks, covered = (
         {name: np.stack([one[which][name] for one in sets]) for name in sets[0][which]}

@@ -50,6 +50,7 @@ __dir__ = _promised(__name__)
 
 LEAST_DRAWS = 100
 ROUNDS = 10  # of moves a row
+ALIKE = 1e-4  # relative, of one log-density worked out twice
 
 
 @shows_briefly
@@ -151,7 +152,8 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
             rows[row], k_hat[row] = moving.predict(int(row), values[row])
             moved += 1
         bad = np.flatnonzero(k_hat > GOOD_K)
-    if refit:
+    if refit and len(bad):
+        _check_split("loo", result, data)
         for row in bad:
             rows[row], k_hat[row] = _left_out(result, data, [int(row)])[0], np.nan
             refitted += 1
@@ -260,6 +262,7 @@ def cross_validate(
             "cross_validate: a program of independent rows in one plate was expected, and the"
             " log-likelihood of this one is no sum over such rows"
         )
+    _check_split("cross_validate", result, data)
     order = np.random.default_rng(seed).permutation(count)
     rows = np.zeros(count)
     folds = np.array_split(order, num_folds)
@@ -275,6 +278,26 @@ def cross_validate(
         rows[fold] = predicted
     in_sample = (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
     return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
+
+
+def _check_split(owner: str, result: Fit, data: Any) -> None:
+    """Rows of an own program, taken apart, must have the density that they have among the others.
+
+    Raises:
+        ValueError: naming what may be taken for rows and is none.
+    """
+    if checks_data(result.model):
+        return
+    count = len(first_tensor(data))
+    some = np.arange(0, count, 2)
+    whole = result.log_likelihood_rows(data).double().cpu().numpy()[some]
+    alone = result.log_likelihood_rows(_rows(data, some)).double().cpu().numpy()
+    if alone.shape != whole.shape or not np.allclose(alone, whole, ALIKE, ALIKE, equal_nan=True):
+        raise ValueError(
+            f"{owner}: rows whose density does not depend on the other rows were expected. Every"
+            f" argument with {count} entries is taken to have one a row: pass what is none of the"
+            " rows with another shape, such as (1, ...), or hold it in the program"
+        )
 
 
 def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
@@ -335,6 +358,10 @@ class _Moves:
         points, density, own = self.draws, self.density, values
         log_weights, k_hat = psis(-own[None])
         first, best = float(logsumexp(log_weights + own[None])), float(k_hat[0])
+        with torch.no_grad():
+            seen = alone.log_marginal_rows(self.potential.params(points[:1]))
+        if abs(float(seen.reshape(-1)[0]) - own[0]) > ALIKE * max(1.0, abs(own[0])):
+            return first, best  # a part with as many entries as rows that is none of the rows
         shift, scale = torch.zeros_like(points[0]), torch.eye(points.shape[1], dtype=points.dtype)
         for _ in range(ROUNDS):
             if best <= GOOD_K:

@@ -52,6 +52,21 @@ def test_calibration_passes_the_posterior_and_fails_a_narrow_one():
         simulation_based_calibration(screening, 15, QUICK, 2, level=2.0)
 
 
+def test_data_sets_left_out_are_said():
+    @dataclasses.dataclass(frozen=True)
+    class Failing:
+        """Laplace, which fails where there are many ones."""
+
+        def run(self, problem, start, progress, checkpoint):
+            if float(problem.data.mean()) > 0.5:
+                raise ValueError("too many ones")
+            return Laplace(20).run(problem, start, progress, checkpoint)
+
+    with pytest.warns(UserWarning, match="of 12 data sets have no fit and are left out.*too many"):
+        found = simulation_based_calibration(screening, 15, Failing(), 12, num_draws=9)
+    assert 0 < found.num_failed == 12 - found.num_replicates < 12
+
+
 @pytest.mark.parametrize("method", [Laplace(20), NUTS(1, 20, 20, warm_start=None)], ids=repr)
 def test_fewer_draws_than_ranks_are_refused(method):
     """Draws taken twice would pile ranks up in every other place, with a p-value near zero."""

@@ -82,6 +82,32 @@ def test_moved_draws_repair_an_outlier():
     assert abs(moved.rows[0] - exact) < 0.3 < abs(plain.rows[0] - exact)
 
 
+def test_an_argument_as_long_as_the_rows_that_is_none_of_them():
+    """Failed before: it was cut to the row, which was then predicted from a tenth of it."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(np.concatenate([[9.0], rng.normal(size=9)]))
+    data = {"data": x, "parts": torch.full((10,), 0.1, dtype=F64)}
+
+    def model(data, parts):
+        mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=F64), 10.0))
+        with pyro.plate("rows", len(data)):
+            side = pyro.sample("side", dist.Bernoulli(torch.tensor(0.5, dtype=F64)))
+            whole = mean * parts.sum() + 1e-9 * side
+            return pyro.sample("x", dist.Normal(whole, 1.0), obs=data)
+
+    result = fit(model, data, NUTS(num_chains=4, warmup_steps=100, num_samples=500))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = loo(result, data, move=False)
+    with pytest.warns(UserWarning, match="k-hat is above"):
+        moved = loo(result, data)
+    np.testing.assert_allclose(moved.rows, plain.rows, rtol=1e-12)
+    with pytest.raises(ValueError, match="Every argument with 10 entries is taken to have one"):
+        loo(result, data, refit=True)
+    with pytest.raises(ValueError, match="Every argument with 10 entries is taken to have one"):
+        cross_validate(result, data)
+
+
 def test_folds_of_one_row_are_leave_one_out():
     data = results(12)
     result = fit(screening, data, EM())

@@ -155,10 +155,15 @@ def profile_posterior(fit: FitRecord, data: Any, latent: str | None = None) -> P
 
     Raises:
         ValueError: for a model without such a site, another site's name, attributes that are too
-            many to sum over, or data that does not fit.
+            many to sum over, a fit with labels, or data that does not fit.
     """
     owner = "profile_posterior"
     fit.refuse_weights(owner)
+    if fit.labels:
+        raise ValueError(
+            f"{owner}: a fit without labels was expected, whose posterior of a row knows no more"
+            " than its entries"
+        )
     parts: list[np.ndarray] = []
     site, places, num_attributes = "", np.zeros(0, dtype=np.int64), 0
     for program in chunks(fit, data):
@@ -282,6 +287,7 @@ def discover_attributes(
                     f"{owner}: {name} is for at most {MOST_SUMMED} attributes, got"
                     f" {root.num_latents}"
                 )
+        fit.refuse_labels(owner)
         return structural_em(
             fit.model,
             as_fitted(fit, data),

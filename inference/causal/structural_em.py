@@ -116,8 +116,8 @@ class AttributeNetwork:
             power: chance to see the edge.
 
         Raises:
-            ValueError: for information or a share that is not positive, or a level or power outside
-                (0, 1).
+            ValueError: for information or a share that is not positive, a level or power outside
+                (0, 1), or a power that is not above the level.
         """
         rho = self.worth / self.num_rows if share is None else share
         return rows_needed(information, rho, level, power)
@@ -182,6 +182,11 @@ def rows_needed(
     owner = "rows_needed"
     for name, value in (("level", level), ("power", power)):
         check_number(owner, name, value, "lie in (0, 1)", above=0, below=1)
+    if power <= level:
+        raise ValueError(
+            f"{owner}: power must be above level, {level!r}, which a test of no rows has, got"
+            f" {power!r}"
+        )
     check_number(owner, "information", information, "be positive", above=0)
     check_number(owner, "share", share, "lie in (0, 1]", above=0, most=1)
     noncentral = float(chndtrinc(chdtri(1, level), 1, 1 - power))

@@ -25,6 +25,7 @@ from inference.fitting.columns import can_simulate, checked_as_fitted, count_row
 from inference.fitting.problem import in_blocks
 from inference.fitting.record import FitRecord
 from inference.programs.arguments import Call, program_name
+from inference.programs.global_state import OTHER_STREAM
 from inference.programs.program import Params, Program, simulate
 from inference.programs.sites import is_large
 from ppl_models.data.tables import checks_data, first_row, first_tensor, map_tensors
@@ -312,9 +313,8 @@ def simulate_rows(fit: FitRecord, num_rows: int, seed: Seed = 0) -> dict[str, Te
     local = {}
     if fit.local:
         num_known = len(next(iter(fit.local.values())))
-        picked = torch.randint(
-            num_known, (num_rows,), generator=torch.Generator().manual_seed(seed)
-        )
+        other = torch.Generator().manual_seed(seed ^ OTHER_STREAM)  # not the numbers of the items
+        picked = torch.randint(num_known, (num_rows,), generator=other)
         picked = torch.arange(num_known) if num_rows == num_known else picked
         local = {name: value[picked] for name, value in fit.local.items()}
     try:

@@ -285,10 +285,11 @@ def trim(result: Fit) -> Fit:
         result: a fit of a noisy-OR network.
 
     Raises:
-        ValueError: if every latent is empty.
+        ValueError: if every latent is empty, or for a fit with labels or tied parameters.
     """
     from inference.fitting.record import Restarts
 
+    replace(result, fixed=None).refuse_labels("trim")
     causes = _described(result.model)
     used = used_latents(causes, result.params)
     if not used:
@@ -307,12 +308,24 @@ def trim(result: Fit) -> Fit:
     latents = result.latents
     if latents is not None:
         latents = {name: (len(used), *values) for name, (_, *values) in latents.items()}
+
+    def cut(values: Params | None, dim: int) -> Params | None:
+        if values is None:
+            return None
+        picked = torch.tensor(used)
+        return {
+            name: value.index_select(dim, picked.to(value.device)) if name in sites else value
+            for name, value in values.items()
+        }
+
     return replace(
         result,
         model=replace(result.model, num_latents=len(used)),  # type: ignore[type-var]
         params=kept,
         restarts=alone,
         latents=latents,
+        draws=cut(result.draws, 2),
+        fixed=cut(result.fixed, 0),
     )
 
 

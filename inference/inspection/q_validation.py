@@ -651,11 +651,13 @@ def validate_q(
 
     Raises:
         ValueError: for another model or one without a Q-matrix, more than twelve attributes, data
-            that do not fit it, or settings out of range.
+            that do not fit it, settings out of range, or a fit with weights, labels, fixed or tied
+            parameters.
     """
     seed = as_seed("validate_q", seed)
     owner = "validate_q"
     fit.refuse_weights(owner)
+    fit.refuse_labels(owner)
     structure = moment_model(fit, owner)
     layer = structure.layers[0]
     if layer.edges is None:

@@ -83,16 +83,15 @@ def bic_thesis(result: Fit) -> float:
     return k * math.log(result.num_rows) - 2 * result.log_likelihood + 2 * math.lgamma(k + 1)
 
 
-def _bic_cells(result: Fit) -> float:
-    cells = result.num_rows * result.model.num_items  # type: ignore[attr-defined]
-    return result.num_parameters * math.log(cells) - 2 * result.log_likelihood
+def _bic_cells(result: Fit, num_cells: int) -> float:
+    return result.num_parameters * math.log(num_cells) - 2 * result.log_likelihood
 
 
-CRITERIA: dict[str, Callable[[Fit], float]] = {
-    "BIC, K parameters": bic_thesis,
-    "BIC, log N": lambda result: result.bic,
+CRITERIA: dict[str, Callable[[Fit, int], float]] = {  # of a fit and the number of observed cells
+    "BIC, K parameters": lambda result, _: bic_thesis(result),
+    "BIC, log N": lambda result, _: result.bic,
     "BIC, log NJ": _bic_cells,  # the other defensible sample size
-    "AIC": aic,
+    "AIC": lambda result, _: aic(result),
 }
 
 
@@ -181,16 +180,17 @@ def compare_criteria(
     if not fits:
         raise ValueError("compare_criteria: fits must not be empty")
     sizes = sorted(fits)
+    table = np.asarray(data, float)
+    num_cells = int(np.isfinite(table).sum())
     rows: dict[str, dict[str, float]] = {}
     for name, criterion in CRITERIA.items():
-        values = [criterion(fits[k]) for k in sizes]
+        values = [criterion(fits[k], num_cells) for k in sizes]
         if not np.isfinite(values).all():
             continue  # a likelihood known by a bound only
         rows[name] = {
             "chosen": sizes[int(np.argmin(values))],
             **{str(k): v for k, v in zip(sizes, values, strict=True)},
         }
-    table = np.asarray(data, float)
     if table.ndim == 2 and table.shape[1] > 1:
         with suppress(ValueError):  # no analysis of this table
             rows["parallel analysis"] = {"chosen": parallel_analysis(table).chosen}

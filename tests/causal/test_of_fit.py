@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -91,6 +92,12 @@ def test_the_plain_call(fitted: Fit) -> None:
     assert words.startswith("The 800 rows tell as much about the attributes as")
     assert "add → borrow" in words
     assert len(report.plot().patches) == 2
+
+
+def test_labels_are_refused(fitted: Fit) -> None:
+    labelled = dataclasses.replace(fitted, labels={"attributes": torch.zeros(800, 3, 2)})
+    with pytest.raises(ValueError, match="without labels"):
+        discover_attributes(labelled, answers())
 
 
 def test_items_beside_edges(fitted: Fit) -> None:

@@ -140,6 +140,8 @@ def test_network_of_sixteen(seed: int) -> None:
 
 
 def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="power must be above level"):
+        rows_needed(0.01, level=0.05, power=0.04)
     q_matrix = np.eye(3, dtype=int)
     model = LatentAttributeModel(q_matrix, root=Independent())
     rows = np.random.default_rng(0).integers(0, 2, (20, 3)).astype(float)

@@ -34,6 +34,9 @@ def test_rivals_in_one_table(grid):
     assert table.loc["ACDC", "chosen"] == 3
     n, p = len(x), 3 * 47 + 3 * len(x)
     assert table.loc["BIC, log N", "3"] == pytest.approx(p * np.log(n) - 2 * fits[3].log_likelihood)
+    assert table.loc["BIC, log NJ", "3"] == pytest.approx(
+        p * np.log(n * 48) - 2 * fits[3].log_likelihood
+    )
     assert bic_thesis(fits[3]) == pytest.approx(
         3 * np.log(n) - 2 * fits[3].log_likelihood + 2 * np.log(6)
     )

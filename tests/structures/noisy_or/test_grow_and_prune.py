@@ -121,6 +121,28 @@ def test_the_number_of_latents_is_chosen() -> None:
     )
 
 
+def test_trimming_cuts_draws_and_known_values() -> None:
+    """Failed before: draws and known values kept the latents that had left."""
+    whole = small_fit()
+    size = len(whole.params["prior"])
+    used = used_latents(whole.model.causes(), whole.params)
+    known = {
+        "prior": torch.full((size,), torch.nan, dtype=F64),
+        "leak": torch.full((16,), 0.1, dtype=F64),
+    }
+    known["prior"][used[-1]] = 0.25
+    draws = {name: value.expand(2, 3, *value.shape) for name, value in whole.params.items()}
+    cut = trim(replace(whole, fixed=known, draws=draws))
+    assert cut.fixed is not None
+    assert cut.draws is not None
+    assert cut.fixed["prior"].isnan().tolist() == [True] * 4 + [False]
+    assert torch.equal(cut.fixed["leak"], known["leak"])
+    for name, value in cut.draws.items():
+        assert torch.equal(value[1, 2], cut.params[name])
+    with pytest.raises(ValueError, match="tied"):
+        trim(replace(whole, tied={"leak": torch.zeros(16, dtype=torch.int64)}))
+
+
 def test_more_latents_than_can_be_ranked() -> None:
     """Truncated configurations give a bound; the names say so."""
     generator = torch.Generator().manual_seed(0)
