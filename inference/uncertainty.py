@@ -98,7 +98,7 @@ class Uncertainty:
         names: (P,), free entries such as ``loadings_1[0,2]``.
         coordinates: how the free vector and the parameters belong together.
         estimate: (P,), on the scale of the coordinates.
-        covariance: (P, P), on that scale.
+        covariance: (P, P), on that scale; coefficients are those of standardised covariates.
         kind: "hessian", "scores" or "sandwich".
         num_rows: rows of the data.
         scales: variances of normal distributions among the parameters, whose intervals know how few
@@ -526,7 +526,8 @@ def check_information(
 
     Args:
         fit: of any model whose rows can be simulated.
-        like: the data of the fit, needed where the model does not describe which site is observed.
+        like: the data of the fit, needed where the model does not describe which site is observed,
+            and where rows have covariates, at which those drawn stand.
         num_rows: rows drawn, at least ten a parameter and 2,000 if None.
         seed: of the draw.
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from inference.base.covariates import SITE
 from inference.base.hashing import digest_of
 from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unseen_chances
@@ -82,9 +83,9 @@ def row_scores(
     Of the data alone, or of data and labels where the rows are those of the fit.
 
     Coordinates: probabilities on the logit scale, positive numbers on the log scale, probability
-    vectors as log-ratios to their last entry (the largest where the last is as good as zero), all
-    others as they are; entries that are exactly zero are held, and with ``hold_bounds`` those on a
-    bound too.
+    vectors as log-ratios to their last entry (the largest where the last is as good as zero),
+    coefficients as of standardised covariates, all others as they are; entries that are exactly
+    zero are held, and with ``hold_bounds`` those on a bound too.
     """
     coordinates = coordinates_of(fit, data)
     coordinates = coordinates.without(coordinates.at_bound()) if hold_bounds else coordinates
@@ -141,7 +142,9 @@ def coordinates_of(fit: FitRecord, data: Any) -> Coordinates:
     params = {name: value.double() for name, value in fit.params.items()}
     tensors = None if isinstance(data, RowBlocks) else checked(fit.model, as_fitted(fit, data))[0]
     unseen = None if tensors is None else unseen_chances(fit.structure, tensors)
-    return Coordinates.of(program, params, unseen, fit.fixed, fit.tied)
+    known = fit.structure.covariates
+    covariates = None if known is None else {SITE: known}
+    return Coordinates.of(program, params, unseen, fit.fixed, fit.tied, covariates)
 
 
 def derivatives(
@@ -198,7 +201,11 @@ def _derivatives_side_by_side(gradient: Tensor, weights: Tensor, program: Progra
 
 
 def simulated_data(fit: FitRecord, num_rows: int, seed: int, like: Any = None) -> Tensor:
-    """Rows of the observed site drawn from the fit, (num_rows, J)."""
+    """Rows of the observed site drawn from the fit, (num_rows, J), at covariates as ``like``'s."""
+    if like is not None and fit.structure.covariates is not None:
+        beside = _rows_beside(fit, like, num_rows, seed)
+        if beside is not None:
+            return beside[:num_rows]
     drawn = simulate_rows(fit, num_rows, seed)
     others = {*fit.params, *(fit.local or ()), *(fit.latents or ()), *(fit.shared_latents or ())}
     observed = observed_sites(fit, like) or tuple(site for site in drawn if site not in others)
@@ -228,6 +235,12 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
             f"rows_like: {num_rows:,} rows for {size:,} entries, over all values of a row's"
             " latents, would take a while"
         )
+    beside = _rows_beside(fit, data, num_rows, seed)
+    return simulated_data(fit, num_rows, seed, data) if beside is None else beside
+
+
+def _rows_beside(fit: FitRecord, data: Any, num_rows: int, seed: int) -> Tensor | None:
+    """At least so many rows at the covariates of ``data``; None where rows have nothing of it."""
     data = as_fitted(fit, data)
     table = checked(fit.model, data)[0]
     if isinstance(table, Tensor) and table.layout == torch.strided and len(table) < num_rows:
@@ -236,7 +249,7 @@ def rows_like(fit: FitRecord, data: Any, seed: int = 0) -> Tensor:
     while not parts or sum(map(len, parts)) < num_rows:
         drawn = fit.structure.simulate_like(fit.params, data, seed + len(parts))
         if drawn is None:
-            return simulated_data(fit, num_rows, seed, data)
+            return None
         (part,) = drawn.values()
         parts.append(part)
     return torch.cat(parts)

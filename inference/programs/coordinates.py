@@ -15,6 +15,7 @@ from torch.distributions import constraints
 from torch.distributions.transforms import CorrCholeskyTransform, Transform
 
 from inference.programs.program import Params, Program
+from ppl_models.descriptions.covariates import Covariates
 from ppl_models.parts.covariances import FamilyCoordinates, InFamily
 from ppl_models.parts.precisions import LogCholesky, LogFactor
 from ppl_models.parts.probability_tables import Simplexes, segments_of
@@ -57,6 +58,7 @@ class _SitePart:
     known: Tensor | None = None  # bool, likewise: entries that were given, shares among them
     source: Tensor | None = None  # likewise: place in the flat site of the entry each is equal to
     chart: FamilyCoordinates | None = None  # of a covariance family: P numbers to all matrices
+    covariates: Covariates | None = None  # of coefficients, whose coordinates are standardised
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +105,8 @@ class _SitePart:
             vectors = segments_of(self.sums, center.device)
             rows = ratios.reshape(-1, vectors.num_entries)
             return (rows - vectors.spread(vectors.log_total(rows))).exp().reshape(center.shape)
+        if self.covariates is not None:
+            return self.covariates.plain(self._moved(center).masked_scatter(self.free, entries))
         if self.chart is not None:
             every = self._moved(center).masked_scatter(self.free, entries).ravel()
             return cast(Tensor, self.chart(every[: self.chart.family.num_free]))
@@ -156,6 +160,8 @@ class _SitePart:
             vectors = segments_of(self.sums, value.device)
             rows = value.reshape(-1, vectors.num_entries).log()
             return (rows - vectors.spread(rows.gather(-1, self.reference))).reshape(value.shape)
+        if self.covariates is not None:
+            return self.covariates.standardised(value)
         if self.chart is not None:
             own = self.chart.inv(value)
             padding = own.new_zeros(value.numel() - own.shape[-1])
@@ -274,6 +280,7 @@ class Coordinates:
         unseen: Mapping[str, Tensor] | None = None,
         given: Mapping[str, Tensor] | None = None,
         ties: Mapping[str, Tensor] | None = None,
+        covariates: Mapping[str, Covariates] | None = None,
     ) -> Coordinates:
         """Coordinates at an estimate, entries on a bound (exactly or nearly zero) held.
 
@@ -283,6 +290,8 @@ class Coordinates:
             ties: by site, the place in the flat site of the first entry that each is equal to.
             unseen: by site, bool of its shape: entries of probability vectors that the data never
                 show, which a prior alone keeps off zero; they are held.
+            covariates: by site of coefficients; where all of these are free, their coordinates are
+                those of standardised covariates, as the zero of a year says nothing.
 
         Raises:
             ValueError: for a site whose support has no rule here, naming it, or local sites.
@@ -352,6 +361,8 @@ class Coordinates:
                 part = replace(part, source=(ties or {})[name].to(value.device).ravel())
                 part = replace(part, free=free & part.is_first)
                 part = replace(part, allowed=allowed & part.is_first)
+            if scale == "identity" and bool(part.free.all()):
+                part = replace(part, covariates=(covariates or {}).get(name))
             parts.append(part)
         return cls(params, tuple(parts))
 
@@ -451,6 +462,9 @@ class Coordinates:
         total = torch.zeros(len(next(iter(draws.values()))), dtype=torch.float64)
         for part in self.parts:
             value = draws[part.name]
+            if part.covariates is not None:
+                widths = [math.log(width) for _, width in part.covariates.term_units]
+                total = total - sum(widths) * math.prod(value.shape[1:-1])
             if part.scale in ("identity", "family"):  # whose prior is a density of coordinates
                 continue
             if part.scale in MATRICES:
@@ -487,14 +501,15 @@ class Coordinates:
             span = slice(start, start + size)
             start += size
             value, block = self.center[part.name], covariance[span, span]
-            if part.scale in ("simplex", "family") or part.scale in MATRICES:
+            is_moved = part.scale in ("simplex", "family") or part.covariates is not None
+            if is_moved or part.scale in MATRICES:
                 slopes = _slopes(partial(part.value, center=value), free[span])
                 error = ((slopes @ block) * slopes).sum(-1).clamp(min=0).sqrt().reshape(value.shape)
                 if part.scale == "simplex":  # an entry that is as good as zero is on its bound
                     error = error.masked_fill(part.as_good_as_zero(value), torch.nan)
                     known = torch.zeros_like(part.free) if part.known is None else part.known
                     error = error.masked_fill(known, torch.nan)
-                elif part.scale != "cholesky":  # what holds a factor's other entries
+                elif part.scale not in ("cholesky", "identity"):  # what holds a factor's others
                     error = error.masked_fill(error == 0, torch.nan)
                 out[part.name] = error
                 continue
@@ -506,6 +521,11 @@ class Coordinates:
             errors = torch.full_like(value, torch.nan).masked_scatter(part.free, error)
             out[part.name] = part.spread_over_ties(errors)
         return out
+
+    def covariance_of(self, site: str, free: Tensor, covariance: Tensor) -> Tensor:
+        """Covariance of all entries of a site in their own units, by the delta method."""
+        slopes = _slopes(lambda vector: self.params(vector)[site], free)
+        return slopes @ covariance @ slopes.mT
 
     def limits(
         self, free: Tensor, covariance: Tensor, width: float
@@ -527,10 +547,10 @@ class Coordinates:
         for part in self.parts:
             value = self.center[part.name]
             # on the scale of the entries, but the diagonal's logarithm
-            if part.scale in MATRICES or part.chart is not None:
+            if part.scale in MATRICES or part.chart is not None or part.covariates is not None:
                 step = width * spread[part.name]
                 ends = [value - step, value + step]
-                if part.scale != "correlation":
+                if part.scale not in ("correlation", "identity"):
                     diagonal, ratio = (
                         entries.diagonal(dim1=-2, dim2=-1)
                         for entries in (value, (step / value).exp())

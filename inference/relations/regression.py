@@ -30,6 +30,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from inference.base.covariates import SITE
 from inference.base.drawing import Answer
 from inference.base.frames import pd
 from inference.fitting.record import FitRecord
@@ -251,9 +252,8 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
             " regress_classes takes one without covariates"
         )
     found = standard_errors(fit, data, kind, hold_bounds=True)
-    value = fit.params["coefficients"].double()
-    places = [p for p, name in enumerate(found.names) if name.startswith("coefficients[")]
-    covariance = found.covariance[places][:, places]
+    value = fit.params[SITE].double()
+    covariance = found.coordinates.covariance_of(SITE, found.estimate, found.covariance)
     known = fit.structure.about.covariates
     assert known is not None
     return ClassRegression(

@@ -20,8 +20,10 @@ from inference import EM, Fit, fit
 from inference.base.outcome import EstimateWarning
 from inference.base.structure import split_start
 from inference.fitting.problem import problem_of
+from inference.identifiability import identifiability_of
+from inference.relations import class_coefficients
 from inference.structures.mixture.steps import renamed_coefficients
-from inference.uncertainty import standard_errors
+from inference.uncertainty import check_information, standard_errors
 from ppl_models import Bernoulli, Covariates, Mixture, MultivariateNormal, Normal
 from ppl_models.descriptions.covariates import ClassCoefficients
 from ppl_models.descriptions.logit import maximise_coefficients
@@ -104,6 +106,31 @@ def test_the_fit_is_the_maximum_and_its_errors_are_those_of_the_curvature(
     np.testing.assert_allclose(
         np.r_[own["coefficients"].ravel(), own["predictors"].ravel()], errors, rtol=1e-3
     )
+
+
+def test_the_zero_of_a_covariate_changes_no_error(example: tuple[pd.DataFrame, Fit]) -> None:
+    """Years of birth are "hardly identified" no more, nor are seconds left without errors."""
+    frame, found = example
+    own = class_coefficients(found, frame)
+    plain = standard_errors(found, frame).intervals()["coefficients"]
+    for shift in (2000.0, 1.7e9):
+        moved = frame.assign(age=frame["age"] + shift)
+        again = fit(Mixture(2, Bernoulli(), 4, covariates=FLAT), moved, found.method)
+        other = class_coefficients(again, moved)
+        assert abs(other.coefficients[0, 1]) == pytest.approx(abs(own.coefficients[0, 1]), rel=1e-3)
+        back = np.eye(3)
+        back[0, 1] = shift  # intercepts at the old zero
+        grain = 1e-15 * shift**2 * own.covariance[1, 1]  # of the sums that bring it back
+        np.testing.assert_allclose(
+            back @ other.covariance @ back.T, own.covariance, rtol=2e-3, atol=grain
+        )
+        low, high = standard_errors(again, moved).intervals()["coefficients"]
+        width = float(plain[1][0, 1] - plain[0][0, 1])
+        assert float(high[0, 1] - low[0, 1]) == pytest.approx(width, rel=2e-3)
+        assert check_information(again, moved).rank == 11  # of rows drawn at these covariates
+        report = identifiability_of(again, moved)
+        assert "hardly" not in report.text()
+        assert "full rank, 11 of 11" in report.text()
 
 
 def test_names_reach_the_summary_arviz_and_predictions_of_other_columns(
