@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -36,6 +36,16 @@ class PenaltyChoice:
     ebic: Tensor
     best: int
     final_ebic: float | None = field(default=None, metadata={"since": "0.2"})
+
+    def shifted(self, nats: float) -> PenaltyChoice:
+        """The same choice with log-likelihoods that are larger by ``nats``."""
+        final = None if self.final_ebic is None else self.final_ebic - 2 * nats
+        return replace(
+            self,
+            log_likelihood=self.log_likelihood + nats,
+            ebic=self.ebic - 2 * nats,
+            final_ebic=final,
+        )
 
     @property
     def chosen(self) -> Any:

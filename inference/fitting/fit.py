@@ -1094,6 +1094,7 @@ def in_units_of_the_data(outcome: Outcome, problem: Problem, standard: Standard)
         draws=None if outcome.draws is None else standard.outward(outcome.draws),
         elbo=None if outcome.elbo is None else outcome.elbo + of_rows,
         sample_stats=stats,
+        choice=None if outcome.choice is None else outcome.choice.shifted(of_rows),
     )
 
 

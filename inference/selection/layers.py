@@ -46,6 +46,7 @@ from inference.structures.layers.spectral import (
     leading_values,
     regression,
 )
+from inference.structures.layers.units import noise_units
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.measurement import Additive
 from ppl_models.parts.penalties import TruncatedLasso
@@ -156,15 +157,26 @@ def select_layers(model: Any, data: Any, *, seed: Seed = 0, progress: bool = Fal
     if num_items < 3:
         raise ValueError(f"select: at least three items were expected, got {num_items}")
     with RichProgress("select", None, in_iterations=False) if progress else NoProgress() as bar:
-        return _Search(model, items, seed, bar).run()
+        centres, units = noise_units(model.layers()[0], items)
+        volume = float((items.isfinite().sum(0) * units.log()).sum())
+        items = ((items.double() - centres) / units).to(items)
+        return _Search(model, items, seed, bar, volume).run()
 
 
 @dataclass(eq=False)
 class _Search:
+    """Search for the sizes of layers.
+
+    Args:
+        model: the encoder; items: (N, J), in their units; seed, bar: of the fits.
+        volume: by how much the log-likelihood is larger in these units than in those of the data.
+    """
+
     model: Any
     items: Tensor
     seed: int
     bar: Any
+    volume: float
 
     def run(self) -> LayerSizes:
         model, num_rows = self.model, len(self.items)
@@ -277,7 +289,7 @@ class _Search:
         above = self._above(codes, num_named=1)
         better = 0.0 if above is None else min(0.0, -above.gain)
         price = num * math.log(len(self.items))
-        return -2 * float(joint.sum()) + price + better, codes
+        return -2 * (float(joint.sum()) - self.volume) + price + better, codes
 
     def _with_edges_of(self, codes: Codes) -> GeneralizedLinearLayer:
         r"""The layer of the items, with the edges that are worth their price in BIC.

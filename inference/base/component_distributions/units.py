@@ -54,6 +54,18 @@ def standard(
         lambda data: (data.double() - centres).div_(widths).to(data), model, structure(model)
     )
 
+    def outward(params: Params) -> Params:
+        return _moved(distribution, params, centres, widths)
+
+    def inward(params: Params) -> Params:
+        return _moved(distribution, params, -centres / widths, 1 / widths)
+
+    return Standard(inner, inward, outward, log_volume(problem, widths))
+
+
+def log_volume(problem: Problem, widths: Tensor) -> float:
+    """By how much the log-likelihood is larger where columns are divided by widths, (J,)."""
+
     def seen(data: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted number of entries of every column, (J,)."""
         rows = data.flatten(0, -2)  # of steps, where rows are sequences
@@ -69,15 +81,7 @@ def standard(
         ]
         return torch.stack(parts).sum(0)
 
-    counts = problem.summed(seen)
-
-    def outward(params: Params) -> Params:
-        return _moved(distribution, params, centres, widths)
-
-    def inward(params: Params) -> Params:
-        return _moved(distribution, params, -centres / widths, 1 / widths)
-
-    return Standard(inner, inward, outward, float((counts * widths.log()).sum()))
+    return float((problem.summed(seen) * widths.log()).sum())
 
 
 def _moved(

@@ -66,7 +66,8 @@ class ChoosePenalty:
 
     Args:
         engine: that makes every fit.
-        penalties: the candidates; ``TruncatedLasso.candidates(N)`` for N rows if None.
+        penalties: the candidates; ``TruncatedLasso.candidates(N)`` for N rows if None. They are of
+            loadings in units of the noise of normal items, to the next power of two.
         gamma: of EBIC; 0 is BIC, which keeps more edges.
         num_moves: edges to add, and as many to take away, that are tried in a round of step 4; 0
             for none.

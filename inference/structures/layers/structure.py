@@ -71,6 +71,7 @@ from inference.structures.layers.spectral import (
     spectral_start,
     split_latent,
 )
+from inference.structures.layers.units import standard_items
 from ppl_models.descriptions.covariate_root import CovariateRoot, root_of_rows
 from ppl_models.descriptions.covariates import Covariates
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
@@ -172,7 +173,7 @@ class LayeredStructure(Structure):
 
     def standard(self, problem: Problem) -> Standard | None:
         if self.covariates is None:
-            return None
+            return standard_items(problem)
         return standard_covariates(problem, None, self.covariates, type(self))
 
     def stand_in(self) -> Tensor | None:
