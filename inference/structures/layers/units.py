@@ -10,6 +10,7 @@ from torch import Tensor
 from inference.base.component_distributions.units import log_volume
 from inference.base.structure import Problem, Standard
 from inference.programs.program import Params
+from inference.structures.layers.glm import DISPERSION_LIMITS as LIMITS
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
 from ppl_models.parts.penalties import ToBeChosen
 from ppl_models.parts.responses import Normal
@@ -23,7 +24,7 @@ def noise_units(layer: GeneralizedLinearLayer, items: Tensor) -> tuple[Tensor, T
     The unit of a normal item is the power of two next to :math:`s_j / \sqrt{(R^{-1})_{jj}}`, what
     the other columns leave of its standard deviation, R their correlations: near the standard
     deviation of its noise however much latents explain. Its centre is its mean, where the unit is
-    not one.
+    not one. A column without a deviation is left as it is.
 
     Args:
         layer: of the items; items: (N, J), NaN where missing.
@@ -42,7 +43,7 @@ def noise_units(layer: GeneralizedLinearLayer, items: Tensor) -> tuple[Tensor, T
         left = left / torch.linalg.inv(shape.mT @ shape + ridge).diagonal()
     for part in layer.parts():
         if type(part.family) is Normal:
-            noise = left[part.items].clamp(min=1e-300).sqrt()
+            noise = torch.where(left[part.items] < LIMITS[0], 1.0, left[part.items]).sqrt()
             units[part.items] = noise.log2().round().exp2()
             centres[part.items] = torch.where(units[part.items] == 1, 0.0, means[part.items])
     return centres, units
@@ -90,5 +91,6 @@ def _moved(layer: GeneralizedLinearLayer, params: Params, centres: Tensor, units
         if layer.loadings in new:
             new[layer.loadings][..., part.rows, :] *= unit.unsqueeze(-1)
         if layer.dispersion in new:
-            new[layer.dispersion][..., part.dispersion] *= unit.square()
+            own = new[layer.dispersion][..., part.dispersion]
+            own.copy_((own * unit.square()).clamp(*LIMITS))
     return new
