@@ -282,8 +282,12 @@ class ComponentDistribution:
         return None
 
     def features(self, params: Params) -> Tensor:
-        """Features that separate components, (D, K, F), of parameters (D, K, ...)."""
-        return params[self.site]
+        """Features that separate components, (D, K, F), of parameters (D, K, ...).
+
+        Without units, so that no column outweighs others by its unit alone: locations in units of
+        the items, and logarithms of their spreads.
+        """
+        raise NotImplementedError
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
         """Variances that columns are divided by for starts, so that statistics are comparable."""

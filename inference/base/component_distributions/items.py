@@ -345,9 +345,15 @@ class ItemDistribution(ComponentDistribution):
         )
 
     def features(self, params: Params) -> Tensor:
-        return torch.cat(
-            [params[name] for name in ("predictors", "probabilities") if name in params], -1
-        )
+        parts = [params["probabilities"]] if "probabilities" in params else []
+        if "predictors" in params:
+            widths = params["predictors"].new_tensor(self.about.widths)
+            parts.append(params["predictors"] / widths[self._numeric])
+        if "dispersion" in params:
+            own = params["dispersion"]
+            of_sizes = sizes(self.family, self.about.num_items).to(own.device)
+            parts.append(torch.where(of_sizes, own.rsqrt(), own.log() / 2))
+        return torch.cat(parts, -1)
 
     def variances_at_start(self, variances: Tensor) -> Tensor:
         out = variances.clone()

@@ -191,6 +191,12 @@ class WholeRowDistribution(ComponentDistribution):
         }
         return new | ({"skews": widths * params["skews"]} if "skews" in params else {})
 
+    def features(self, params: Params) -> Tensor:
+        means = self.means(params)
+        locations = means / means.new_tensor(self.about.widths)
+        spreads = params["precisions"].diagonal(dim1=-2, dim2=-1).log() / -2
+        return torch.cat([locations, spreads], -1)
+
     def means(self, params: Params) -> Tensor:
         """Means of the components, (K, J)."""
         return params[self.site]

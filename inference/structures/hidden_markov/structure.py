@@ -404,16 +404,11 @@ def shares_of_time(about: HiddenMarkovDescription, params: Params) -> Tensor:
 def _features(
     about: HiddenMarkovDescription, distribution: ComponentDistribution, params: Params
 ) -> Tensor:
-    """Features of states (D, K, F): emission locations and widths, and durations."""
+    """Features of states (D, K, F): those of their emissions, and durations."""
     stays = params["transitions"].diagonal(dim1=-2, dim2=-1)
     if about.durations is not None:
         stays = 1 - about.durations.means(params).reciprocal()
-    parts = [distribution.features(params), stays.unsqueeze(-1)]
-    if "dispersion" in params:
-        parts.append(params["dispersion"].sqrt())
-    if "precisions" in params:
-        parts.append(params["precisions"].diagonal(dim1=-2, dim2=-1).rsqrt())
-    return torch.cat(parts, -1)
+    return torch.cat([distribution.features(params), stays.unsqueeze(-1)], -1)
 
 
 def _renamed(params: Params, order: Tensor, with_draws: bool = False) -> Params:

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from inference.base.align import Alignment, matched
 from ppl_models.descriptions.layers import GeneralizedLinearLayer, Root
+from ppl_models.parts.responses import Normal
 
 ZERO = 1e-12  # a column sum or entry of this size has no sign
 
@@ -53,7 +54,8 @@ def align_layers(
 
     For layer d = 1, ..., D the columns of the loadings are matched by the assignment of least total
     cost :math:`c_{kl} = \min_{s \in \{1, -1\}} \|s \hat W_{\cdot k} - W_{\cdot l}\|^2` (s = 1
-    without ``signs``), after the rows have been relabelled like the layer below. Where the layer's
+    without ``signs``), after the rows have been relabelled like the layer below; loadings of normal
+    items are divided by the standard deviation of their noise. Where the layer's
     graph is given, latents are named by their edges, and a column is matched to one with the same
     edges as long as that is possible. A graph that was estimated names no latent: the distribution
     that it was chosen in does not know the order of the latents, and the graph is relabelled along
@@ -92,13 +94,30 @@ def align_layers(
             edges = edges.to(loadings.device)
             forbidden = (edges[order].mT[:, None, :] != edges.mT).any(-1)  # (K, K): old k, new l
         allowed = _flippable(layer, root).to(loadings.device) if signs else False
+        theirs = layer.effects(reference[layer.loadings].to(loadings))
         matching = matched(
-            estimate, layer.effects(reference[layer.loadings].to(loadings)), allowed, forbidden
+            without_units(layer, params, estimate),
+            without_units(layer, params, theirs),
+            allowed,
+            forbidden,
         )
         permutations[layer.parent], flips[layer.parent] = matching.permutation, matching.flips
         cost += matching.cost
         rows = matching.permutation
     return Alignment(relabel(params, layers, root, permutations, flips), permutations, flips, cost)
+
+
+def without_units(
+    layer: GeneralizedLinearLayer, params: Mapping[str, Tensor], loadings: Tensor
+) -> Tensor:
+    """Loadings (..., J, K), of normal items divided by the standard deviation of their noise."""
+    if layer.dispersion is None or layer.dispersion not in params:
+        return loadings
+    noise = torch.ones_like(loadings[..., 0])
+    for part in layer.parts():
+        if isinstance(part.family, Normal):
+            noise[..., part.rows] = params[layer.dispersion][..., part.dispersion].sqrt()
+    return loadings / noise.unsqueeze(-1)
 
 
 def relabel(

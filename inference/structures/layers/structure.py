@@ -54,7 +54,7 @@ from inference.programs.fixed import Fixed
 from inference.programs.global_state import OTHER_STREAM
 from inference.programs.labelled import NEVER
 from inference.programs.program import Params, Program
-from inference.structures.layers.align import align_layers, relabel, signed_inside
+from inference.structures.layers.align import align_layers, relabel, signed_inside, without_units
 from inference.structures.layers.choose_penalty import ChoosePenalty, is_open
 from inference.structures.layers.draw_steps import LayeredDraws
 from inference.structures.layers.em_steps import LayeredSteps, SetSteps
@@ -329,7 +329,7 @@ class LayeredStructure(Structure):
             out.append(
                 Labels(
                     layer.parent,
-                    _columns_of(layer.loadings),
+                    _columns_of(layer),
                     _renaming(layer.parent, layers, root),
                     signs,
                     kinds,
@@ -571,8 +571,8 @@ def _one_after_another(starts: Sequence[Params]) -> Params:
     return {name: torch.cat([params[name] for params in starts]) for name in starts[0]}
 
 
-def _columns_of(site: str) -> Callable[[Params], Tensor]:
-    return lambda params: params[site].mT
+def _columns_of(layer: GeneralizedLinearLayer) -> Callable[[Params], Tensor]:
+    return lambda params: without_units(layer, params, params[layer.loadings]).mT
 
 
 def _renaming(latent: str, layers: Any, root: Any) -> Callable[[Params, Tensor, Tensor], Params]:
