@@ -118,8 +118,8 @@ def bootstrap(
         The fit with ``draws`` (1, B, ...), and :class:`Bootstrap` for its method.
 
     Raises:
-        ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, or a
-            program that cannot draw such data.
+        ValueError: for fewer than 2 replicates, posterior draws instead of an estimate, another
+            number of rows than the fit has, or a program that cannot draw such data.
 
     Warns:
         ConvergenceWarning: with the number of refits that did not converge.
@@ -127,6 +127,7 @@ def bootstrap(
     seed = as_seed("bootstrap", seed)
     from inference.fitting.columns import as_fitted
     from inference.fitting.problem import problem_of
+    from inference.fitting.same_data import refuse_other_rows
     from inference.uncertainty import simulated_data
 
     check_size("bootstrap", "num_replicates", num_replicates, 2, "an integer of 2 or more")
@@ -134,6 +135,8 @@ def bootstrap(
         raise ValueError("bootstrap: a point estimate was expected, got posterior draws")
     estimate.refuse_weights("bootstrap")
     estimate.refuse_labels("bootstrap")
+    if data is not None:
+        refuse_other_rows("bootstrap", estimate, data)
     rows = data
     if data is None and not isinstance(estimate.model, Call):
         rows = simulated_data(estimate, estimate.num_rows, seed)

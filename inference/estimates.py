@@ -22,7 +22,6 @@ from inference.bootstrap import Bootstrap
 from inference.fitting.columns import (
     Names,
     Variable,
-    checked_as_fitted,
     sites_of,
     variables_of,
     with_names,
@@ -40,7 +39,6 @@ from inference.identifiability.scores import (
 from inference.programs.curvature import Undetermined
 from inference.programs.data import checked
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
-from ppl_models.data.tables import checks_data, first_tensor
 from ppl_models.parts.repr import few_digits, shows_briefly
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_number
@@ -339,11 +337,6 @@ def summary_of(
     """
     known = _named(fit, names)
     table = _estimates(fit, known, data, level, always)
-    if data is not None and checks_data(fit.model) and _num_rows(fit, data) != fit.num_rows:
-        raise ValueError(
-            f"summary: the {fit.num_rows:,} rows of the fit were expected, whose likelihood its"
-            " errors are read from, got another number"
-        )
     source = (
         table.source
         if isinstance(fit.method, Bootstrap)
@@ -389,14 +382,6 @@ def summary_of(
         ),
     }
     return frame
-
-
-def _num_rows(fit: FitRecord, data: Any) -> int:
-    return (
-        len(data)
-        if isinstance(data, RowBlocks)
-        else len(first_tensor(checked_as_fitted(fit, data)[0]))
-    )
 
 
 Limits = Mapping[str, tuple[Tensor, ...]]

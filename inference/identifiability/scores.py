@@ -17,6 +17,7 @@ from inference.base.structure import unseen_chances
 from inference.fitting.columns import as_fitted, observed_sites
 from inference.fitting.posterior import simulate_rows
 from inference.fitting.record import FitRecord
+from inference.fitting.same_data import refuse_other_rows
 from inference.programs.coordinates import Coordinates
 from inference.programs.curvature import data_chunks, minus_second_derivatives
 from inference.programs.data import checked
@@ -42,9 +43,15 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
     """Rows of a fit under its columns; rows in blocks as they are.
 
     :func:`programs_of` makes the sums of blocks block by block.
+
+    Raises:
+        ValueError: for another number of rows than the fit has.
     """
     if not isinstance(data, RowBlocks):
-        return as_fitted(fit, data)
+        data = as_fitted(fit, data)
+        if not fit.labels:
+            refuse_other_rows("standard_errors", fit, data)
+        return data
     if data.processes.size > 1:
         raise ValueError(
             "standard_errors: all rows were expected, got those of one process of several: give"

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.record import FitRecord
+from inference.fitting.same_data import refuse_other_rows
 from inference.programs.program import Params
 from inference.structures.layers.attributes import AttributeStructure
 from ppl_models.descriptions.layers import GeneralizedLinearLayer
@@ -288,9 +289,8 @@ def answers_of(fit: FitRecord, data: Any, owner: str) -> tuple[AttributeStructur
     """The structure of a fit of attributes, its parameters in double precision, and the rows."""
     structure = moment_model(fit, owner, point=True)
     layer = structure.layers[0]
+    refuse_other_rows(owner, fit, data)
     table, _ = checked_as_fitted(fit, data)
-    if table.shape[0] < 2:
-        raise ValueError(f"{owner}: the rows of the fit were expected, got {table.shape[0]}")
     complete, mask = filled(layer.response, table.double().cpu(), with_mask=True)
     mask = torch.ones_like(complete) if mask is None else mask
     names = tuple(str(name) for name in labels_of(fit, "item", layer.num_children))

@@ -409,6 +409,7 @@ def _joined(rows: Tensor, expected: Tensor) -> Tensor:
 
 
 MAX_PAIRS = 20_000
+ROUNDING = 1e-20  # of a squared mean, up to which a variance is none
 
 
 @shows_briefly
@@ -423,7 +424,8 @@ class LocalDependence:
             see.
         p_value: two-sided, of z; p_holm: corrected for the number of pairs.
         x2: Pearson's statistic of the 2 x 2 table; NaN for other than right-wrong items.
-        q3: correlation of the residuals of rows.
+        q3: correlation of the residuals of rows; NaN, as ``residual_correlation``, where all of
+            these rows gave an item the same answer.
         num_rows: that answered both.
     """
 
@@ -457,7 +459,7 @@ class LocalDependence:
         """One line a pair; ``q3_centred`` is Q3 less its mean over all pairs."""
         names = ("residual_correlation", "z", "p_value", "p_holm", "x2", "q3")
         columns = {name: getattr(self, name) for name in names}
-        columns |= {"q3_centred": self.q3 - self.q3.mean(), "num_rows": self.num_rows}
+        columns |= {"q3_centred": self.q3 - np.nanmean(self.q3), "num_rows": self.num_rows}
         pairs = [(self.items[j], self.items[k]) for j, k in self.pairs]
         index = pd.MultiIndex.from_tuples(pairs, names=("item", "other"))
         return pd.DataFrame(columns, index=index)
@@ -539,27 +541,31 @@ def local_dependence(fit: FitRecord, data: Any) -> LocalDependence:
     x2 = torch.full((pairs.shape[1],), torch.nan)
     if all_bernoulli(structure):
         x2 = _pearson(answers, moments, pairs, both)
+    observed = _pair_correlations(answers.statistic, answers.mask, pairs)
+    residual = _pair_correlations(answers.statistic - predicted, answers.mask, pairs)
     return LocalDependence(
         answers.items,
         pairs.mT.numpy(),
-        (_pair_correlations(answers.statistic, answers.mask, pairs) - implied / scale).numpy(),
+        (observed - implied / scale).numpy(),
         z,
         p_value,
         holm(p_value),
         x2.double().numpy(),
-        _pair_correlations(answers.statistic - predicted, answers.mask, pairs).numpy(),
+        torch.where(observed.isnan(), observed, residual).numpy(),
         both.long().numpy(),
     )
 
 
 def _pair_correlations(values: Tensor, mask: Tensor, pairs: Tensor) -> Tensor:
-    """Correlations of pairs of columns over the rows that have both, (P,)."""
-    x = values * mask
+    """Correlations of pairs of columns over the rows that have both, (P,); NaN of constants."""
+    means = (values * mask).sum(0) / mask.sum(0)
+    x = (values - means) * mask
     count = mask.mT @ mask
     mean = (x.mT @ mask) / count  # of the row's item where the column's is there
     square = (x.square().mT @ mask) / count - mean.square()
     cross = (x.mT @ x) / count - mean * mean.mT
-    return (cross / (square * square.mT).clamp(min=1e-300).sqrt())[pairs[0], pairs[1]]
+    square = torch.where(square > ROUNDING * means.square().unsqueeze(-1), square, torch.nan)
+    return (cross / (square * square.mT).sqrt())[pairs[0], pairs[1]]
 
 
 def _pearson(answers: Answers, moments: AttributeMoments, pairs: Tensor, both: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ from inference.fitting.columns import checked_as_fitted, labels_of
 from inference.fitting.fit import fit as fitted
 from inference.fitting.record import FitRecord
 from inference.fitting.result import Fit
+from inference.fitting.same_data import refuse_other_data
 from inference.identifiability.scores import row_scores
 from inference.inspection.attributes import holm
 from inference.inspection.item_curves import errors_of
@@ -290,6 +291,7 @@ def compare_groups(fit: Fit, data: Any) -> GroupComparison:
             f"compare_groups: it lists the profiles, and those of {size} attributes are too many;"
             f" at most {MAX_ATTRIBUTES} attributes were expected"
         )
+    refuse_other_data("compare_groups", fit, data)
     profiles = binary_configurations(size) if root.profiles is None else root.profiles.double()
     table = checked_as_fitted(fit, data)[0]
     information = observed_information(fit, data)
@@ -361,6 +363,7 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
         raise ValueError(
             "item_scores: one item is shared; with it free nothing would make the groups comparable"
         )
+    refuse_other_data("item_scores", fit, data)
     statistic, degrees = np.full(len(shared), np.nan), np.full(len(shared), np.nan)
     for free in (shared[1:], shared[:1]):  # one item at least stays shared
         freed = replace(model, free_items=(*model.free_items, *free))
@@ -447,6 +450,7 @@ def differential_items(
             "differential_items: one item is shared; with it free nothing would make the groups"
             " comparable"
         )
+    refuse_other_data("differential_items", fit, data)
     names = model.model.item_names or tuple(str(j) for j in range(model.num_items))
     columns: list[tuple[float, ...]] = []
     for j in chosen:

@@ -12,7 +12,7 @@ from support.encoder_names import seeds
 from inference.base.align import match_all, match_columns, matched, relabel_draws
 from inference.programs.program import Program
 from inference.structures.registry import structure_of
-from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, NoisyOr
+from ppl_models import Bernoulli, DeepDiscreteEncoder, HiddenMarkov, Mixture, NoisyOr, Normal
 
 F64 = torch.float64
 
@@ -173,3 +173,26 @@ def test_draws_are_not_renamed_out_of_the_interval_that_the_user_named():
     assert not torch.allclose(unlimited["loadings_1"][3], renamed["loadings_1"][3])
     assert changed.tolist()[:3] == [False, True, True]
     torch.testing.assert_close(program.log_marginal(renamed), program.log_marginal(draws))
+
+
+def test_states_that_possible_moves_leave_alike_are_renamed_in_draws() -> None:
+    """Of a star the points may exchange names, the centre not; of a circle none without others."""
+    star = ((True, True, True), (True, True, False), (True, False, True))
+    structure = structure_of(HiddenMarkov(3, Normal(), 2, allowed=star))
+    program = Program(structure.model, torch.zeros(4, 5, 2, dtype=F64))
+    truth = {name: value[0] for name, value in program.draw_prior(1, 0).items()}
+    truth["predictors"] = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]], dtype=F64)
+    (label,) = structure.labels()
+    scrambled = label.rename(
+        {name: value[None] for name, value in truth.items()},
+        torch.tensor([0, 2, 1]),
+        torch.zeros(3, dtype=torch.bool),
+    )
+    draws = {name: torch.stack([value, scrambled[name][0], value]) for name, value in truth.items()}
+    renamed, changed = relabel_draws(draws, structure.labels(), truth)
+    assert changed.tolist() == [False, True, False]
+    for name, value in renamed.items():
+        torch.testing.assert_close(value, truth[name].expand_as(value))
+    assert bool((scrambled["transitions"][0, 1, 2] == 0).all())
+    circle = ((True, True, False), (False, True, True), (True, False, True))
+    assert not structure_of(HiddenMarkov(3, Normal(), 2, allowed=circle)).labels()

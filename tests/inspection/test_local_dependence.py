@@ -5,6 +5,7 @@ found.
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from inference import EM, Fit, fit
 from inference.inspection import local_dependence
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
-from ppl_models import DeepDiscreteEncoder, Normal
+from ppl_models import DeepDiscreteEncoder, LatentAttributeModel, Normal
 from ppl_models.datasets import causal_attributes, mastery_test
 
 F64 = torch.float64
@@ -101,6 +102,21 @@ def test_a_copied_item_is_found() -> None:
     assert line["q3_centred"] == found.table["q3_centred"].max()
     assert "8 and 11" in found.text()
     assert (found.num_rows < 1000).all()
+
+
+def test_an_item_that_all_answer_alike_correlates_with_nobody() -> None:
+    """Its residuals are those of the rows' chances alone, whose correlations say nothing of it."""
+    items = torch.as_tensor(np.random.default_rng(0).integers(0, 2, (300, 5)), dtype=F64)
+    items[:, 4] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the constant column
+        result = fit(LatentAttributeModel(((1,),) * 5), items, EM(tolerance=1e-8))
+        found = local_dependence(result, items)
+    constant = (found.pairs == 4).any(1)
+    assert np.isnan(found.q3[constant]).all()
+    assert np.isnan(found.residual_correlation[constant]).all()
+    assert np.isfinite(found.q3[~constant]).all()
+    assert found.table["q3_centred"].notna().sum() == 6
 
 
 def test_continuous_items() -> None:

@@ -74,6 +74,15 @@ def with_likelihoods(one, value):
     return dataclasses.replace(one, log_likelihood=value)
 
 
+@pytest.fixture
+def invented(monkeypatch):
+    """Log-likelihoods of fits that are not those of the rows."""
+    monkeypatch.setattr(
+        "inference.selection.likelihood_ratio.refuse_other_data", lambda owner, fit, data: None
+    )
+
+
+@pytest.mark.usefixtures("invented")
 @pytest.mark.parametrize(
     ("ratios", "stop_after", "p_value", "drawn", "negative"),
     [
@@ -110,6 +119,7 @@ def test_p_values_by_hand(ratios, stop_after, p_value, drawn, negative):
     assert ("no start of the larger size" in found.text()) == bool(negative)
 
 
+@pytest.mark.usefixtures("invented")
 def test_the_larger_size_gets_the_search_of_the_replicates_alone():
     """A larger fit by more starts than replicates get would make small p-values too frequent."""
     data = bits()

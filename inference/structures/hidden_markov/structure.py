@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -273,9 +274,17 @@ class HiddenMarkovStructure(Structure):
     # ---------------------------------------------------------------- labels
 
     def labels(self) -> tuple[Labels, ...]:
-        """Labels of states where all moves are allowed; where not, see :meth:`align`."""
-        if renamings(self.about) is not None:
-            return ()
+        """Labels of states; those that possible moves or a start tell apart are of other kinds.
+
+        None where none may be renamed, or not without others (three in a circle): see
+        :meth:`align`.
+        """
+        orders, kinds = renamings(self.about), None
+        if orders is not None:
+            kinds = torch.tensor(orders).amin(0)  # the first state that has its name in some order
+            sizes = torch.bincount(kinds).tolist()
+            if len(orders) == 1 or len(orders) < math.prod(map(math.factorial, sizes)):
+                return ()
 
         def features(params: Params) -> Tensor:
             return _features(self.about, self.distribution, params)
@@ -285,7 +294,7 @@ class HiddenMarkovStructure(Structure):
                 {name: value.transpose(0, 1) for name, value in params.items()}, order, True
             )
 
-        return (Labels("states", features, rename),)
+        return (Labels("states", features, rename, kinds=kinds),)
 
     def align(
         self, params: Params, reference: Mapping[str, Tensor], signs: bool = True
