@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyro
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ppl_models.data.sequences import as_feature_trajectories
 from ppl_models.descriptions.options import PolicyDescription
+from ppl_models.descriptions.units import Units, check_units
 from ppl_models.parts.policies import Policy, SoftmaxLinear
 from ppl_models.parts.validation import check_size, is_number, plain_fields
 from ppl_models.sequences.policy_chain import PolicyChain
@@ -49,7 +50,7 @@ class ContinuousOptionsHMM:
     :class:`~ppl_models.sequences.policy_chain.PolicyChain`); for draws along states of one's own
     see :func:`inference.inspection.options.simulate_actions`.
 
-    Priors: Normal(0, ``prior_scale``) for weights and intercepts, meant for standardised states (it
+    Priors: Normal(0, ``prior_scale``) for weights and intercepts of states in their ``units`` (it
     keeps them finite where a policy is deterministic); Dirichlet(``concentration``) for
     ``initial``.
 
@@ -68,6 +69,8 @@ class ContinuousOptionsHMM:
         prior_scale: standard deviation, positive.
         concentration: at least 1.
         num_steps: steps of a sequence that is drawn.
+        units: centre and width of every column of the state, D pairs, in which the priors above are
+            said; a fit takes them from its data. A policy of your own sees states as they are.
 
     Raises:
         ValueError: for sizes that are not positive integers, fewer than two actions, or a prior out
@@ -81,6 +84,7 @@ class ContinuousOptionsHMM:
     prior_scale: float = 10.0
     concentration: float = 1.001
     num_steps: int = 100
+    units: Units | None = field(default=None, repr=False, compare=False, metadata={"since": "0.2"})
 
     def __post_init__(self) -> None:
         owner = "ContinuousOptionsHMM"
@@ -101,11 +105,14 @@ class ContinuousOptionsHMM:
                     f" {'above 0' if least == 0 else 'at least 1'}, got {value!r}"
                 )
             object.__setattr__(self, name, float(value))
+        check_units(owner, self.units, self.num_features)
 
     def policy_chain(self) -> PolicyDescription:
         """Description of the model for engines."""
         sizes = (self.num_features, self.num_actions, self.num_options)
-        return PolicyDescription(*sizes, self.policy, self.prior_scale, self.concentration)
+        return PolicyDescription(
+            *sizes, self.policy, self.prior_scale, self.concentration, self.units
+        )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every parameter."""
@@ -154,7 +161,10 @@ class ContinuousOptionsHMM:
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
         """Pack the data, (B, T, D + 1); also the names of its columns."""
-        return as_feature_trajectories(data, self.num_features, self.num_actions, for_fit)
+        has_units = bool(self.policy_chain().of_states)
+        return as_feature_trajectories(
+            data, self.num_features, self.num_actions, for_fit, has_units
+        )
 
     def __call__(self, data: Any = None, num_rows: int | None = None) -> Tensor:
         """Generative program of the actions along given states.
@@ -170,19 +180,16 @@ class ContinuousOptionsHMM:
             "dtype": torch.float64,
             "device": "cpu" if data is None else data.device,
         }
-        shapes = self.shapes()
-        scales = {name: scale for name, (_, scale) in self.policy.sites(self.num_features).items()}
-        params = {}
+        about, shapes = self.policy_chain(), self.shapes()
+        params: dict[str, Tensor] = {}
         for name, shape in shapes.items():
             if name == "initial":
                 params[name] = pyro.sample(
                     name, dist.Dirichlet(torch.full(shape, self.concentration, **kind))
                 )
             else:
-                scale = torch.full(shape, scales.get(name, self.prior_scale), **kind)
-                params[name] = pyro.sample(
-                    name, dist.Normal(torch.zeros_like(scale), scale).to_event(len(shape))
-                )
+                prior = about.prior(name, shape, params)
+                params[name] = pyro.sample(name, prior.to_event(len(shape)))
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]

@@ -962,7 +962,7 @@ def feature_lengths(packed: Tensor) -> Tensor:
 
 
 def as_feature_trajectories(
-    data: Any, num_features: int, num_actions: int, for_fit: bool = True
+    data: Any, num_features: int, num_actions: int, for_fit: bool = True, has_units: bool = False
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Check sequences of features and actions, and pack them.
 
@@ -972,7 +972,8 @@ def as_feature_trajectories(
             columns sequence, time, action and one for each entry of the state, one row a step.
         num_features: D.
         num_actions: actions start at 0.
-        for_fit: whether a fit is to follow.
+        for_fit: whether a fit is to follow; has_units: whether that takes the states' units, so
+            that their scale does not matter.
 
     Returns:
         Packed sequences, and the names of their columns.
@@ -1008,7 +1009,7 @@ def as_feature_trajectories(
             raise ValueError("data['action']: at least one known action was expected, got none")
         never = torch.bincount(action[~action.isnan()].to(torch.int64), minlength=num_actions) == 0
         warn_unvisited(int(feature_lengths(packed).max()), {"actions": never}, 4)
-        _warn_scale(packed, names)
+        _warn_scale(packed, names, has_units)
     return packed, names
 
 
@@ -1064,18 +1065,22 @@ def _check_actions(packed: Tensor, num_actions: int) -> None:
         )
 
 
-def _warn_scale(packed: Tensor, names: tuple[str, ...]) -> None:
+def _warn_scale(packed: Tensor, names: tuple[str, ...], has_units: bool) -> None:
     states = packed[..., :-1][~packed[..., 0].isnan()]
     spread = states.std(0, correction=0)
-    odd = ~((spread >= SCALES[0]) & (spread <= SCALES[1]))
+    odd = spread == 0 if has_units else ~((spread >= SCALES[0]) & (spread <= SCALES[1]))
     if odd.any():
         shown = ", ".join(
             f"{names[int(i)]} ({float(spread[i]):.2g})" for i in odd.nonzero().ravel()[:10]
         )
+        what = (
+            f"of zero: {shown}; they say nothing of the actions"
+            if has_units
+            else f"outside {SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the weights are"
+            " meant for standardised columns"
+        )
         warnings.warn(
-            "columns of the state with a standard deviation outside "
-            f"{SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the "
-            "weights are meant for standardised columns",
+            f"columns of the state with a standard deviation {what}",
             FeatureScaleWarning,
             stacklevel=5,
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from pyro.distributions import Normal
 from torch import Tensor
 
+from ppl_models.descriptions.units import Units
 from ppl_models.parts.durations import Durations
-from ppl_models.parts.policies import Policy
+from ppl_models.parts.policies import Network, Policy, SoftmaxLinear
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class PolicyDescription:
         policy: the features that both policies see.
         prior_scale: standard deviation of the Normal prior of weights and intercepts.
         concentration: of the Dirichlet prior of ``initial``.
+        units: centre and width of every column of the state, in which the prior is said; None for
+            0 and 1.
 
     Sites: ``initial`` (O,), ``low_weights`` (O, A - 1, F), ``low_intercepts`` (O, A - 1), and, with
     several options, ``high_weights`` (O, O - 1, F), ``high_intercepts`` (O, O - 1); the policy's
@@ -134,3 +138,61 @@ class PolicyDescription:
     policy: Policy
     prior_scale: float
     concentration: float
+    units: Units | None = None
+
+    @property
+    def of_states(self) -> tuple[str, ...]:
+        """Names of the weights, and intercepts, that the state itself is multiplied by."""
+        if isinstance(self.policy, SoftmaxLinear):
+            return ("low", "high") if self.num_options > 1 else ("low",)
+        return ("hidden",) if isinstance(self.policy, Network) else ()
+
+    def standard_states(self, states: Tensor) -> Tensor:
+        """States (..., D) in their units, where weights are of the states themselves."""
+        if self.units is None or not self.of_states:
+            return states
+        centres, widths = self._unit_vectors(states)
+        return (states - centres) / widths
+
+    def standardised(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters of the same policies, of :meth:`standard_states`."""
+        return self._changed(params, lambda weights, c, w: (weights * w, weights @ c))
+
+    def plain(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters of the states themselves, the inverse of :meth:`standardised`."""
+        return self._changed(params, lambda weights, c, w: (weights / w, -(weights / w) @ c))
+
+    def _changed(
+        self,
+        params: Mapping[str, Tensor],
+        change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+    ) -> dict[str, Tensor]:
+        out = dict(params)
+        for name in self.of_states if self.units is not None else ():
+            weights, intercepts = params[f"{name}_weights"], params[f"{name}_intercepts"]
+            new, shift = change(weights, *self._unit_vectors(weights))
+            out |= {f"{name}_weights": new, f"{name}_intercepts": intercepts + shift}
+        return out
+
+    def _unit_vectors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        units = self.units if self.units is not None else ((0.0, 1.0),) * self.num_features
+        centres, widths = zip(*units, strict=True)
+        return like.new_tensor(centres), like.new_tensor(widths)
+
+    def prior(self, name: str, shape: tuple[int, ...], before: Mapping[str, Tensor]) -> Normal:
+        """Prior of a site of weights or intercepts, given the sites ``before`` it.
+
+        Normal about 0 in units of the states: a weight of a column is Normal(0, scale / width), an
+        intercept Normal(-weights . centres, scale).
+        """
+        like, of = before["initial"], name.removesuffix("_weights").removesuffix("_intercepts")
+        scales = {site: scale for site, (_, scale) in self.policy.sites(self.num_features).items()}
+        scale = like.new_full(shape, scales.get(name, self.prior_scale))
+        loc = torch.zeros_like(scale)
+        if self.units is not None and of in self.of_states:
+            centres, widths = self._unit_vectors(like)
+            if name.endswith("_weights"):
+                scale = scale / widths
+            else:
+                loc = -before[f"{of}_weights"] @ centres
+        return Normal(loc, scale)

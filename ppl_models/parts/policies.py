@@ -53,8 +53,7 @@ class Network:
     The layer is shared by all options and both policies.
 
     Sites: ``hidden_weights`` V (H, D), ``hidden_intercepts`` c (H,). Hidden units have no names and
-    no signs of their own, so their parameters are not identified; the policies are. Standardise the
-    columns of the state.
+    no signs of their own, so their parameters are not identified; the policies are.
 
     Args:
         num_hidden: H.

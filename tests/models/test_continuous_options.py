@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import pyro
@@ -80,8 +82,8 @@ def test_plain_pyro_runs_the_program() -> None:
     best = fit(model, data, init=chosen_truth())
     with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        guide = AutoDelta(model, init_loc_fn=lambda site: best.params[site["name"]].clone())
-        svi = SVI(model, guide, Adam({"lr": 0.01}), Trace_ELBO())
+        guide = AutoDelta(best.model, init_loc_fn=lambda site: best.params[site["name"]].clone())
+        svi = SVI(best.model, guide, Adam({"lr": 0.01}), Trace_ELBO())
         loss = [svi.step(data) for _ in range(20)]
     assert -loss[0] == pytest.approx(best.objective, abs=1e-6)
     assert -min(loss) <= best.objective + 1e-6
@@ -156,12 +158,28 @@ def test_bad_sizes_are_refused(arguments: dict[str, object], text: str) -> None:
         Network(3, scale=-1.0)
 
 
+@dataclass(frozen=True)
+class Squares:
+    """Policy of one's own, of squares of the state."""
+
+    def num_outputs(self, num_features: int) -> int:
+        return num_features
+
+    def sites(self, num_features: int) -> dict[str, tuple[tuple[int, ...], float]]:
+        return {}
+
+    def features(self, states: torch.Tensor, params: Any) -> torch.Tensor:
+        return states.square()[None]
+
+
 def test_scales_for_which_the_priors_are_not_meant_are_named() -> None:
     state = torch.randn(4, 5, 2, dtype=F64) * torch.tensor([1e4, 1.0], dtype=F64)
+    data = {"state": state, "action": torch.arange(20).reshape(4, 5) % 2}
     with pytest.warns(FeatureScaleWarning, match=r"feature_0 \(.*standardised"):
-        ContinuousOptionsHMM(2, 2, 2).check_data(
-            {"state": state, "action": torch.arange(20).reshape(4, 5) % 2}
-        )
+        ContinuousOptionsHMM(2, 2, 2, Squares()).check_data(data)
+    ContinuousOptionsHMM(2, 2, 2).check_data(data)
+    with pytest.warns(FeatureScaleWarning, match=r"of zero: feature_1 \("):
+        ContinuousOptionsHMM(2, 2, 2).check_data(data | {"state": state * torch.tensor([1, 0])})
 
 
 FRAME = pd.DataFrame(

@@ -116,16 +116,17 @@ def align_policies(
 ) -> Alignment:
     r"""Rename options of policies along continuous states like a reference's.
 
-    As near as possible by the squared differences of all weights and intercepts, or beyond seven
-    options of the low-level policies. Hidden units are first matched by the weights that lead to
-    them: those of a network have neither names nor signs, as :math:`w \tanh(x) = -w \tanh(-x)`.
+    As near as possible by the squared differences of all weights and intercepts of states in their
+    units, or beyond seven options of the low-level policies. Hidden units are first matched by the
+    weights that lead to them: those of a network have neither names nor signs, as :math:`w \tanh(x) = -w \tanh(-x)`.
 
     Raises:
         ValueError: if a site is missing from ``reference`` or has another shape.
     """
     sites = [name for name in params if name != "initial"]
     _check_sites(params, reference, sites)
-    target = {site: reference[site].to(params[site]) for site in sites}
+    target = about.standardised({site: reference[site].to(params[site]) for site in sites})
+    params = about.standardised(params)
     if isinstance(about.policy, Network):
         params = _match_units(params, target)
 
@@ -141,7 +142,7 @@ def align_policies(
         return torch.cdist(flat[0], flat[1]).square()
 
     order = _best_order(about.num_options, cost, distance)
-    new = permute_policy_options(dict(params), order.to(params["initial"].device))
+    new = about.plain(permute_policy_options(dict(params), order.to(params["initial"].device)))
     kept = torch.zeros(about.num_options, dtype=torch.bool)
     return Alignment(new, {"options": order}, {"options": kept}, cost(order))
 

@@ -44,6 +44,7 @@ from inference.structures.options.forward_backward import smooth, steps_along, v
 from inference.structures.options.noise import option_noise
 from inference.structures.options.structure import NUM_CANDIDATES, NUM_STARTS, SEARCH
 from ppl_models.descriptions.options import PolicyDescription
+from ppl_models.descriptions.units import column_units
 from ppl_models.parts.policies import Network
 from ppl_models.sequences.policy_chain import PolicyPlan, draw_along, policy_plan_of, switch_order
 
@@ -183,11 +184,17 @@ class PolicySteps(Steps[PairPosteriors]):
         new = params | {
             "initial": mode(statistics.pairs[:, self.plan.first, 0].sum(1), concentration)
         }
+        new = self.about.standardised(new)
         if self.about.policy.sites(self.about.num_features):
-            return new | self._gradient_steps(statistics, new)
+            return self.about.plain(new | self._gradient_steps(statistics, new))
         for _ in range(self.num_inner):
             new = new | self._newton(statistics.pairs, new)
-        return new
+        return self.about.plain(new)
+
+    @cached_property
+    def _standard_plan(self) -> PolicyPlan:
+        """Plan of the states in their units."""
+        return replace(self.plan, states=self.about.standard_states(self.plan.states))
 
     def on(self, data: Tensor, weights: Tensor | None = None) -> PolicySteps:
         """Steps on other packed sequences, (B, T, D + 1), whose statistics are joined."""
@@ -195,7 +202,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return replace(self, plan=policy_plan_of(data))
 
     def _newton(self, pairs: Tensor, params: Params) -> Params:
-        features = self.about.policy.features(self.plan.states, params)
+        features = self.about.policy.features(self._standard_plan.states, params)
         design = torch.nn.functional.pad(features, (0, 1), value=1.0)
         variance = self.about.prior_scale**2
         seen, later = self.plan.seen, ~self.plan.first
@@ -218,7 +225,7 @@ class PolicySteps(Steps[PairPosteriors]):
         return out
 
     def _gradient_steps(self, statistics: PairPosteriors, params: Params) -> Params:
-        """Maximise all weights by gradient, hidden units in scaled coordinates."""
+        """Maximise all weights of standard states, hidden units in scaled coordinates."""
         initial = {"initial": params["initial"]}
         free = {name: value for name, value in params.items() if name != "initial"}
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
@@ -239,7 +246,7 @@ class PolicySteps(Steps[PairPosteriors]):
 
         None where no such factor is a number.
         """
-        x = torch.nn.functional.pad(self.plan.states, (0, 1), value=1.0)
+        x = torch.nn.functional.pad(self._standard_plan.states, (0, 1), value=1.0)
         scale = self.about.policy.sites(self.about.num_features)["hidden_weights"][1]
         factor, failed = torch.linalg.cholesky_ex(
             x.mT @ x / 4 + torch.eye(x.shape[1]).to(x) / scale**2
@@ -248,8 +255,8 @@ class PolicySteps(Steps[PairPosteriors]):
 
     def expected(self, statistics: PairPosteriors, params: Params) -> Tensor:
         """Expected log p(actions, options) and log-prior up to a constant, (R,)."""
-        pairs = statistics.pairs
-        log_leaves = self.plan.log_leaves(params, self.about.policy)
+        pairs, params = statistics.pairs, self.about.standardised(params)
+        log_leaves = self._standard_plan.log_leaves(params, self.about.policy)
         # 0 * -inf is 0
         total = torch.where(pairs == 0, torch.zeros_like(pairs), pairs * log_leaves).sum((1, 2, 3))
         total = total + torch.special.xlogy(self.about.concentration - 1, params["initial"]).sum(-1)
@@ -321,6 +328,12 @@ class ContinuousOptionsStructure(Structure):
         about: PolicyDescription = self.model.policy_chain()
         return about
 
+    def bind(self, data: Any, weights: Tensor | None = None) -> Any:
+        """Model with the units of the states, which its priors are said in."""
+        if self.about.units is not None or not self.about.of_states:
+            return self.model
+        return replace(self.model, units=column_units(policy_plan_of(data).states))
+
     @classmethod
     def of(cls, model: Callable[..., Any]) -> ContinuousOptionsStructure | None:
         """Structure of a model that offers ``policy_chain()``, or None."""
@@ -360,8 +373,8 @@ class ContinuousOptionsStructure(Structure):
         return align_policies(params, reference, self.model.policy_chain())
 
     def canonical(self, params: Params) -> Params:
-        """Order options by falling log-odds of action 1 (then 2, ...) at the origin."""
-        intercepts = params["low_intercepts"]
+        """Order options by falling log-odds of action 1 (then 2, ...) at the mean state."""
+        intercepts = self.about.standardised(params)["low_intercepts"]
         order = sorted(
             range(self.about.num_options),
             key=lambda o: [-round(v, 9) for v in intercepts[o].tolist()],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -326,3 +327,40 @@ def test_one_step_sequences_are_fitted() -> None:
     close(
         result.params["high_weights"], torch.zeros(2, 1, 2), 1e-6
     )  # nothing is seen of switches: the prior's mode
+
+
+@pytest.mark.parametrize("policy", [SoftmaxLinear(), Network(2)], ids=["linear", "network"])
+def test_fits_do_not_depend_on_the_units_of_the_state(policy: Any) -> None:
+    """States in other units are the same policies, at the maximum of the program's own density."""
+    generator = torch.Generator().manual_seed(0)
+    state = torch.randn(25, 12, 2, dtype=F64, generator=generator)
+    action = (state[..., 0] + torch.randn(25, 12, dtype=F64, generator=generator) > 0).long()
+    scale, shift = torch.tensor([1e-3, 50.0], dtype=F64), torch.tensor([2.0, 1e4], dtype=F64)
+    found = [
+        fit(
+            ContinuousOptionsHMM(2, 2, 1, policy),
+            {"state": own, "action": action},
+            EM(tolerance=1e-11, parameter_tolerance=1e-9),
+            seed=3,
+            num_restarts=1 if policy == SoftmaxLinear() else 3,
+            progress=False,
+        )
+        for own in (state, shift + scale * state)
+    ]
+    one, other = (own.log_likelihood for own in found)
+    assert other == pytest.approx(one, abs=1e-6 if policy == SoftmaxLinear() else 0.05)
+    if policy != SoftmaxLinear():
+        return
+    torch.testing.assert_close(
+        found[1].params["low_weights"] * scale, found[0].params["low_weights"], rtol=1e-5, atol=1e-6
+    )
+    data = found[1].model.check_data({"state": shift + scale * state, "action": action})[0]
+    program = Program(found[1].model, data)
+    names = ["low_weights", "low_intercepts"]
+    values = [found[1].params[name].clone().requires_grad_() for name in names]
+    params = found[1].params | dict(zip(names, values, strict=True))
+    slopes = torch.autograd.grad(program.log_marginal(params) + program.log_prior(params), values)
+    units: Any = program.model.units
+    centres, widths = (torch.tensor(part, dtype=F64) for part in zip(*units, strict=True))
+    assert float(((slopes[0] - slopes[1][..., None] * centres) / widths).abs().max()) < 1e-3
+    assert float(slopes[1].abs().max()) < 1e-3
