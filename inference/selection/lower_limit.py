@@ -141,8 +141,8 @@ class LowerLimit(Answer):
             return ""
         error = math.sqrt(self.power * (1 - self.power) / self.num_power)
         return (
-            f"If there were {self.tests[-1].at_most + 1}, as fitted, a table like this one would show"
-            f" it in {self.power:.0%} of cases (standard error {error:.0%})."
+            f"If there were {self.tests[-1].at_most + 1}, as fitted, a table like this one would"
+            f" show it in {self.power:.0%} of cases (standard error {error:.0%})."
         )
 
     @property
