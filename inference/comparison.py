@@ -60,6 +60,9 @@ SHOWN = [
     "bic",
     "converged",
 ]  # at a prompt
+# of stacking weights: nats a row that others could gain, and the share of a step taken to where one
+# of them would be zero
+STACKED, INSIDE, MOST_STEPS = 1e-12, 0.99, 100
 SAME = 1e-6  # relative difference up to which a log-likelihood counts as the stored one
 
 
@@ -401,19 +404,29 @@ def _notes(fits: Mapping[str, Fit], predictions: Mapping[str, Prediction | None]
 
 
 def _stacking(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return simplex weights of the best mixture of predictions, by EM."""
+    """Return simplex weights of the best mixture of predictions, by primal-dual Newton steps.
+
+    The mean log-likelihood of the mixture is within ``STACKED`` of the largest there is.
+    """
     if not rows:
         return {}
     table = np.stack(list(rows.values()), 1)
-    table = table - table.max(1, keepdims=True)
-    density = np.exp(table)
+    table = table[table.max(1) != -math.inf]  # no weights predict the others
+    density = np.exp(table - table.max(1, keepdims=True))
     weights = np.full(len(rows), 1 / len(rows))
-    for _ in range(10000):
-        new = (weights * density / (density @ weights)[:, None]).mean(0)
-        if np.abs(new - weights).max() < 1e-10:
+    slack = np.ones(len(rows))
+    for _ in range(MOST_STEPS if len(table) else 0):
+        ratio = density / (density @ weights)[:, None]
+        slope = ratio.mean(0)
+        if slope.max() * weights.sum() - 1 <= STACKED:  # bounds what is left to gain
             break
-        weights = new
-    return dict(zip(rows, (float(weight) for weight in weights), strict=True))
+        curvature = ratio.T @ ratio / len(ratio) + np.diag(slack / weights)
+        goal = 0.1 * (weights @ slack) / len(weights)
+        step = np.linalg.solve(curvature, slope - 1 + goal / weights)
+        slack_step = (goal - slack * step) / weights - slack
+        weights = weights + step * INSIDE / max(INSIDE, float((-step / weights).max()))
+        slack = slack + slack_step * INSIDE / max(INSIDE, float((-slack_step / slack).max()))
+    return dict(zip(rows, map(float, weights / weights.sum()), strict=True))
 
 
 def _test_density(member: Fit, test: Any) -> float:

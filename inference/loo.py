@@ -35,6 +35,7 @@ from inference.fitting.draws import log_likelihood_of_draws
 from inference.fitting.fit import fit as fit_again
 from inference.fitting.fixed import held_by
 from inference.fitting.result import Fit
+from inference.fitting.rows_apart import ALIKE, check_apart, rows_of
 from inference.programs.data import checked
 from inference.programs.global_state import quiet
 from inference.programs.potential import Potential
@@ -50,7 +51,6 @@ __dir__ = _promised(__name__)
 
 LEAST_DRAWS = 100
 ROUNDS = 10  # of moves a row
-ALIKE = 1e-4  # relative, of one log-density worked out twice
 
 
 @shows_briefly
@@ -153,7 +153,7 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
             moved += 1
         bad = np.flatnonzero(k_hat > GOOD_K)
     if refit and len(bad):
-        _check_split("loo", result, data)
+        check_apart("loo", result, data)
         for row in bad:
             rows[row], k_hat[row] = _left_out(result, data, [int(row)])[0], np.nan
             refitted += 1
@@ -262,7 +262,7 @@ def cross_validate(
             "cross_validate: a program of independent rows in one plate was expected, and the"
             " log-likelihood of this one is no sum over such rows"
         )
-    _check_split("cross_validate", result, data)
+    check_apart("cross_validate", result, data)
     order = np.random.default_rng(seed).permutation(count)
     rows = np.zeros(count)
     folds = np.array_split(order, num_folds)
@@ -280,26 +280,6 @@ def cross_validate(
     return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
 
 
-def _check_split(owner: str, result: Fit, data: Any) -> None:
-    """Rows of an own program, taken apart, must have the density that they have among the others.
-
-    Raises:
-        ValueError: naming what may be taken for rows and is none.
-    """
-    if checks_data(result.model):
-        return
-    count = len(first_tensor(data))
-    some = np.arange(0, count, 2)
-    whole = result.log_likelihood_rows(data).double().cpu().numpy()[some]
-    alone = result.log_likelihood_rows(_rows(data, some)).double().cpu().numpy()
-    if alone.shape != whole.shape or not np.allclose(alone, whole, ALIKE, ALIKE, equal_nan=True):
-        raise ValueError(
-            f"{owner}: rows whose density does not depend on the other rows were expected. Every"
-            f" argument with {count} entries is taken to have one a row: pass what is none of the"
-            " rows with another shape, such as (1, ...), or hold it in the program"
-        )
-
-
 def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     """Log predictive density of rows under a fit to the others, (len(rows),)."""
     count = len(first_tensor(data))
@@ -310,7 +290,7 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     with quiet():  # each refit repeats what the fit said
         again = fit_again(
             result.model,
-            _rows(data, others),
+            rows_of(data, others),
             result.method,
             init=dict(result.params),
             seed=result.seed,
@@ -319,9 +299,9 @@ def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
             tied=result.tied,
         )
         if again.draws is None:
-            return again.log_likelihood_rows(_rows(data, np.asarray(rows))).double().cpu().numpy()
+            return again.log_likelihood_rows(rows_of(data, np.asarray(rows))).double().cpu().numpy()
         draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in again.draws.items()}
-        values = log_likelihood_of_draws(again, draws, _rows(data, np.asarray(rows)))
+        values = log_likelihood_of_draws(again, draws, rows_of(data, np.asarray(rows)))
     return (values.logsumexp(0) - np.log(len(values))).double().cpu().numpy()
 
 
@@ -427,16 +407,3 @@ def _steps(points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
         full = torch.linalg.solve_triangular(factors[1][0].mT, factors[0][0].mT, upper=True).mT
         maps.append((full, target - full @ mean))
     return maps
-
-
-def _rows(data: Any, index: np.ndarray) -> Any:
-    """Return some rows of a table, frame, list, or dict of these; other parts stay whole."""
-    if isinstance(data, dict):
-        count = len(first_tensor(data))
-        return {
-            name: _rows(value, index) if np.ndim(value) and len(value) == count else value
-            for name, value in data.items()
-        }
-    if isinstance(data, list | tuple):  # which the model's own check makes a table of, or refuses
-        return [data[i] for i in index]
-    return data.iloc[index] if hasattr(data, "iloc") else data[index]

@@ -13,7 +13,7 @@ from support.screening import CHANCES
 from support.two_skills import GRAPH, encoder_truth
 
 from inference import EM, NUTS, Laplace, fit
-from inference.comparison import compare
+from inference.comparison import _stacking, compare
 from inference.programs.program import simulate
 from inference.report import write_comparison_report
 from ppl_models import Bernoulli, DeepDiscreteEncoder, Mixture, Normal
@@ -101,3 +101,42 @@ def test_fits_of_different_columns_are_refused_and_covariates_are_none() -> None
     array = fit(Mixture(1, Bernoulli()), frame[items].to_numpy())
     assert compare({"plain": plain, "given": given}, frame, num_folds=2).best == "given"
     assert compare({"plain": plain, "array": array}, frame[items], num_folds=2).best == "plain"
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
+def test_stacking_gives_everything_to_a_fit_that_predicts_every_row_better(gap):
+    rows = np.random.default_rng(0).normal(size=100)
+    weights = _stacking({"better": rows, "worse": rows - gap, "worst": rows - 3 * gap})
+    assert weights["better"] == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.02, 1.0, 30.0])
+def test_stacking_of_two_fits_is_the_best_of_a_fine_grid(scale):
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=80)
+    second = first + scale * rng.normal(size=80)
+    shares = np.linspace(0, 1, 20001)[:, None]
+    with np.errstate(divide="ignore"):
+        mixed = np.logaddexp(np.log(shares) + first, np.log(1 - shares) + second).mean(1)
+    weights = _stacking({"first": first, "second": second})
+    assert weights["first"] == pytest.approx(float(shares[mixed.argmax(), 0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("num_fits", [3, 4])
+def test_stacking_weights_satisfy_the_conditions_of_an_optimum(num_fits):
+    rng = np.random.default_rng(num_fits)
+    rows = rng.normal(size=(60, 1)) + 0.3 * rng.normal(size=(60, num_fits))
+    rows[:, -1] -= 0.2  # worse than the others
+    rows[0, 0] = -np.inf
+    weights = np.array(list(_stacking(dict(enumerate(rows.T))).values()))
+    slopes = (np.exp(rows) / (np.exp(rows) @ weights)[:, None]).mean(0)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights >= 0).all()
+    assert slopes.max() == pytest.approx(1.0, abs=1e-10)
+    np.testing.assert_allclose(weights * (1 - slopes), 0, atol=1e-10)
+
+
+def test_stacking_of_fits_that_predict_alike_shares_equally():
+    rows = np.random.default_rng(2).normal(size=30)
+    rows[3] = -np.inf
+    assert _stacking({"one": rows, "two": rows}) == {"one": 0.5, "two": 0.5}

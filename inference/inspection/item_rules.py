@@ -22,7 +22,8 @@ is about :math:`\chi^2` under the rule, with as many degrees of freedom as restr
 the inverse that leave other items, or the distribution of the attributes, out understate C, and the
 test then rejects too often. Where all or none of a profile's rows solve an item and nothing else
 holds the chance (``bound=15.0`` asks for no prior), the data do not say how far out its predictor
-lies: restrictions that need it are left out, and the degrees of freedom say so. Under a hierarchy
+lies, and where less than one row has a profile they do not say where it lies: restrictions that
+need it are left out, and the degrees of freedom say so. Under a hierarchy
 the profiles are those that it allows, and a rule that restricts none of their predictors is the
 saturated one and has no test.
 
@@ -48,7 +49,14 @@ from torch import Tensor
 
 from inference.base.frames import pd
 from inference.fitting.record import FitRecord
-from inference.inspection.attributes import answers_of, holm, item_families, refuse_penalty
+from inference.inspection.attributes import (
+    answers_of,
+    holm,
+    item_families,
+    moments_of,
+    profiles_of,
+    refuse_penalty,
+)
 from inference.programs.curvature import generalised_inverse
 from inference.structures.layers.attributes import AttributeStructure
 from inference.uncertainty import observed_information
@@ -58,6 +66,7 @@ from ppl_models.parts.validation import check_number
 
 # of a predictor on the scale of log-odds or of a log mean: a standard error of 4.5
 LEAST_INFORMATION = 0.05
+LEAST_ROWS = 1.0  # that have a profile and answered the item, expected
 RANK_TOLERANCE = 1e-9
 
 
@@ -141,9 +150,9 @@ def item_rules(
             (Holm), not one by one.
 
     Raises:
-        ValueError: for another model, an item with several attributes that is not saturated, a
-            penalty, data that do not fit, a level that is none, or an estimate that is not at a
-            maximum.
+        ValueError: for another model, more than fourteen attributes, an item with several
+            attributes that is not saturated, a penalty, data that do not fit, a level that is none,
+            or an estimate that is not at a maximum.
     """
     check_number("item_rules", "level", level, "lie in (0, 1)", above=0, below=1)
     structure, params, answers = answers_of(fit, data, "item_rules")
@@ -165,9 +174,17 @@ def item_rules(
         back[places.unsqueeze(-1), places] = torch.linalg.inv(cell.features)
     matrix = back.mT @ found.matrix @ back
     known = torch.ones(len(matrix), dtype=torch.bool)
-    for family, places in zip(families, own, strict=True):
+    profiles = profiles_of(structure, "item_rules")
+    posterior = moments_of(structure, params, profiles).log_joint(answers).softmax(-1)
+    often = (
+        answers.mask if fit.row_weights is None else answers.mask * fit.row_weights.cpu()[:, None]
+    )
+    num_rows = often.to(posterior).mT @ posterior  # (J, C)
+    for j, (family, cell, places) in enumerate(zip(families, cells, own, strict=True)):
+        inside = (cell.profiles.unsqueeze(1) == profiles[:, cell.attributes]).all(-1)  # (L, C)
+        known[places] = (inside * num_rows[j]).sum(-1) >= LEAST_ROWS
         if not family.is_linear:  # its predictor has a natural unit
-            known[places] = matrix.diagonal()[places] > LEAST_INFORMATION
+            known[places] &= matrix.diagonal()[places] > LEAST_INFORMATION
     kept = known.nonzero().ravel()
     names = tuple(found.names[p] for p in kept.tolist())
     covariance = torch.full_like(matrix, torch.nan)
@@ -209,10 +226,12 @@ class _Cells:
     """Profiles that an item distinguishes, in lexicographic order.
 
     Args:
-        profiles: (L, q); names: of the intercept and the loadings that the item uses.
+        attributes: q numbers; profiles: of these, (L, q); names: of the intercept and the loadings
+            that the item uses.
         features: what these are multiplied by at each profile, (L, L).
     """
 
+    attributes: Tensor
     profiles: Tensor
     names: tuple[str, ...]
     features: Tensor
@@ -245,7 +264,7 @@ class _Cells:
             f"{layer.intercepts}[{j}]",
             *(f"{layer.loadings}[{j},{t}]" for t in columns.tolist()),
         )
-        return cls(own, names, features)
+        return cls(asked, own, names, features)
 
 
 def _rules(

@@ -69,6 +69,7 @@ TIE = 0.1  # of BIC
 # candidates whose likelihood is worked out, and how far they may be from the least by least squares
 FINALISTS, MARGIN = (8, 25.0)
 LEAST_CHANCE = 1e-4
+LEAST_ROWS, FLAT = 1.0, 1e-6  # expected in a group; singular value that is none, of the largest
 PREDICTED = (-0.405, 2.867, 4.840e-4, -3.316e-3)
 
 
@@ -81,7 +82,7 @@ class ItemEvidence:
         j: the item's number; rules: those that it may follow.
         vectors: candidates, bool (M, K).
         made: candidates by rule, which items share; known: log-likelihoods, by rule and candidate;
-            moments: means of the groups of a candidate and their covariance.
+            moments: means of the groups of a candidate and a root of their information.
     """
 
     answers: Answers
@@ -170,33 +171,32 @@ class ItemEvidence:
     def wald(self, m: int, k: int) -> tuple[float, int]:
         """Wald statistic and degrees of "attribute k of candidate m does not matter".
 
-        For a saturated item.
+        For a saturated item, over the profiles that somebody has.
         """
         if m not in self.moments:
             self.moments[m] = self._means(self.candidates("saturated").groups[m])
-        mean, covariance = self.moments[m]
+        mean, root = self.moments[m]
         less = self.vectors[m] & (torch.arange(self.vectors.shape[1]) != k)
-        groups = self.candidates("saturated").groups[m].tolist()
-        merged = groups_of(self.answers.profiles, less, "saturated").tolist()
-        together: dict[int, list[int]] = {}
-        for group, of in sorted(set(zip(groups, merged, strict=True))):
-            together.setdefault(of, []).append(group)
-        pairs = [(own[0], other) for own in together.values() for other in own[1:]]
-        if not pairs:
-            return 0.0, 1
-        contrasts = np.zeros((len(pairs), len(mean)))
-        for row, (first, second) in enumerate(pairs):
-            contrasts[row, first], contrasts[row, second] = 1.0, -1.0
-        apart = contrasts @ mean
-        inner = contrasts @ covariance @ contrasts.T
-        return float(apart @ np.linalg.pinv(inner, hermitian=True) @ apart), len(pairs)
+        merged = groups_of(self.answers.profiles, less, "saturated").numpy()
+        together = np.zeros((len(mean), merged.max() + 1))
+        together[self.candidates("saturated").groups[m].numpy(), merged] = 1.0
+        # the means that are nearest by their information among those that k does not tell apart
+        design, target = root @ together, root @ mean
+        nearest, _, rank, _ = np.linalg.lstsq(design, target, rcond=FLAT)
+        left = target - design @ nearest
+        degrees = np.linalg.matrix_rank(root, tol=FLAT * np.linalg.norm(root, 2)) - int(rank)
+        return (float(left @ left), int(degrees)) if degrees > 0 else (0.0, 1)
 
     def _means(self, groups: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Means of the groups, and their covariance by the outer product of the scores."""
+        """Means of the groups, and a root of their information, the outer product of the scores.
+
+        Groups that nobody is in have no information.
+        """
         seen = self.answers.seen[:, self.j] > 0
         # (n, G)
         share = (self.tables.posterior[seen] @ torch.nn.functional.one_hot(groups).double()).numpy()
         t = self.answers.statistic[seen, self.j].numpy()
+        is_met = share.sum(0) >= LEAST_ROWS
         count = share.sum(0).clip(TINY)
         mean = share.T @ t / count
         family, place = self.answers.blocks[self.j]
@@ -207,8 +207,9 @@ class ItemEvidence:
             variance = family.moments(family.linearise(torch.tensor(mean), LEAST_CHANCE))[1].numpy()
         else:
             variance = (share * residual**2).sum() / count.sum()
-        scores = share * residual / variance
-        return mean, np.linalg.pinv(scores.T @ scores, hermitian=True)
+        scores = share * residual * is_met / np.where(is_met, variance, 1.0)
+        root: np.ndarray = np.linalg.qr(scores).R
+        return mean, root
 
     @cached_property
     def quality(self) -> float:
@@ -363,14 +364,13 @@ class LikelihoodRatioSteps(_Steps):
 
     def choose(self, item: ItemEvidence) -> Choice:
         """Candidate for an item."""
-        free = item.candidates("saturated").num_free.numpy()
 
         def ratio(m: int, k: int) -> tuple[float, int]:
             less = item.sets[m].copy()
             less[k] = False
             other = item.place(less)
             gain = item.log_likelihood("saturated", m) - item.log_likelihood("saturated", other)
-            return 2 * gain, max(1, int(free[m] - free[other]))
+            return 2 * gain, item.wald(m, k)[1]
 
         return _saturated(item, _stepwise(item, self.level, ratio))
 

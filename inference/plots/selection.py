@@ -67,7 +67,8 @@ def plot_lower_limit(limit: LowerLimit, ax: Axes | None = None) -> Axes:
         label = "tables drawn from the fit" if test is limit.tests[0] else None
         ax.plot([test.at_most] * len(test.null), test.null, "_", color="0.5", ms=14, label=label)
     ax.plot(numbers, [test.statistic for test in limit.tests], "o", color="tab:red", label="data")
-    ax.axvline(limit.number - 0.5, color="tab:orange", linestyle="--", label="limit")
+    if not limit.is_at_start:
+        ax.axvline(limit.number - 0.5, color="tab:orange", linestyle="--", label="limit")
     ax.set_xticks(numbers)
     ax.set_xlim(min(numbers) - 0.7, max(numbers) + 0.7)
     unit = "gain in deviance" if limit.evidence == "likelihood" else "fall in log discrepancy"

@@ -52,6 +52,7 @@ Assignment = Literal["proportional", "modal"]
 ASSIGNMENTS = ("proportional", "modal")
 LEAST_SEPARATED = 0.6  # entropy R2 below which corrections rest on little
 MOST_CONDITION = 1e6  # of the table of assignments, to be inverted
+LEAST_ROWS = 1.0  # of a class, below which it is nobody's
 STEP = 1e-3  # of a central difference, in standard errors
 
 Estimating = Callable[[Tensor, "Moved", Tensor], Tensor]
@@ -252,6 +253,25 @@ class FirstStep:
         chances = self._chances(own)
         weights = self.at_estimate.weights if self.assignment == "modal" else chances
         return Moved(chances, self._shares(own), weights, self.often)
+
+
+def check_sizes(caller: str, sizes: Tensor, lacks: str = "") -> None:
+    """Refuse classes that nobody has, whose numbers would be those of a prior or of rounding.
+
+    Args:
+        caller: for the message.
+        sizes: rows of each class, (K,).
+        lacks: what these rows have, for the message.
+
+    Raises:
+        ValueError: naming the first class with less than one row.
+    """
+    few = (sizes < LEAST_ROWS).nonzero().ravel().tolist()
+    if few:
+        raise ValueError(
+            f"{caller}: one row or more{lacks} was expected in every class, and class {few[0]} has"
+            f" {float(sizes[few[0]]):.2g}: nothing can be said of it; fit fewer classes"
+        )
 
 
 def check_choice(caller: str, name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -30,6 +30,7 @@ from inference.relations.first_step import (
     FirstStep,
     Moved,
     check_choice,
+    check_sizes,
     covariance_of,
     own_columns,
 )
@@ -39,6 +40,8 @@ from ppl_models.parts.validation import check_number
 
 METHODS = ("bch", "none")
 LEVEL = 0.05
+SURE = 1e-12  # variance of a difference, relative to the largest and to the difference's own square
+UNVARIED = "it does not vary within classes that differ in it, so that they have no standard error"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +94,10 @@ class ClassOutcomes(Answer):
         return pd.DataFrame({"estimate": value, "error": error, "low": low, "high": high}, index)
 
     def test(self) -> tuple[float, int, float]:
-        """The Wald test that all classes are alike: chi-square, its degrees of freedom, and p."""
+        """The Wald test that all classes are alike: chi-square, its degrees of freedom, and p.
+
+        NaN where classes differ in an outcome that varies within none of them.
+        """
         return self._wald([(0, t) for t in range(1, len(self.means))])
 
     def pairs(self) -> pd.DataFrame:
@@ -122,14 +128,25 @@ class ClassOutcomes(Answer):
                 contrast[i * free + level, [other, first], level] = 1.0, -1.0
         flat = contrast.reshape(len(contrast), -1)
         value, spread = flat @ self.means.ravel(), flat @ self.covariance @ flat.T
-        chi2 = float(value @ np.linalg.pinv(spread, hermitian=True) @ value)
-        df = int(np.linalg.matrix_rank(spread, hermitian=True))
+        variance, axes = np.linalg.eigh(spread)
+        along = axes.T @ value
+        least = SURE * (variance[-1] + value @ value)
+        varies, apart = variance > least, along**2 > least
+        df = int((varies | apart).sum())
+        if (apart & ~varies).any():  # a difference without a sampling error
+            return np.nan, df, np.nan
+        chi2 = float((along[varies] ** 2 / variance[varies]).sum())
         return chi2, df, float(stats.chi2.sf(chi2, df))
 
     @property
     def table(self) -> pd.DataFrame:
         """As :meth:`frame`."""
         return self.frame()
+
+    @property
+    def _is_untested(self) -> bool:
+        """A difference without a standard error."""
+        return bool(np.isnan(self.test()[0]))
 
     @property
     def differs(self) -> bool:
@@ -139,6 +156,8 @@ class ClassOutcomes(Answer):
     @property
     def headline(self) -> str:
         """Overall test, in a sentence."""
+        if self._is_untested:
+            return f"No test says whether the classes differ in {self.outcome}: {UNVARIED}."
         return (
             f"The classes {'differ' if self.differs else 'do not clearly differ'} in"
             f" {self.outcome}."
@@ -163,11 +182,12 @@ class ClassOutcomes(Answer):
             if self.method == "bch"
             else "not corrected for errors of assignment"
         )
+        alike = f"chi2({df}) = {chi2:.2f}, p = {p:.3g}" if not self._is_untested else "no test"
         what = "Proportions" if self.levels else "Means"
         missing = f" ({self.num_missing:,} have no outcome)" if self.num_missing else ""
         return (
             f"{what} of {self.outcome} by class, {way}, {self.num_rows:,} rows{missing}. All"
-            f" classes alike: chi2({df}) = {chi2:.2f}, p = {p:.3g}."
+            f" classes alike: {alike}."
         )
 
 
@@ -194,8 +214,9 @@ def compare_outcomes(
         assignment: of rows to classes, "proportional" to their chances, or "modal".
 
     Raises:
-        ValueError: for a fit without classes or with covariates of its own, settings out of range,
-            an outcome that is the same in all rows, or a first step without standard errors.
+        ValueError: for a fit without classes or with covariates of its own, a class that nobody
+            has, settings out of range, an outcome that is the same in all rows, or a first step
+            without standard errors.
 
     Warns:
         EstimateWarning: where the items tell the classes badly.
@@ -231,11 +252,7 @@ def compare_outcomes(
 
     row_weights = weights(first.at_estimate, first.at_estimate.table) * first.often.unsqueeze(-1)
     sizes = row_weights.sum(0)
-    if not bool((sizes > 0).all()):
-        raise ValueError(
-            f"{caller}: class {int((sizes <= 0).nonzero()[0])} has no rows with an outcome, so that"
-            " it has no mean; fit fewer classes"
-        )
+    check_sizes(caller, sizes, " with an outcome")
     means = row_weights.mT @ y / sizes.unsqueeze(-1)
     covariance = covariance_of(first, estimating, means.flatten())
     return ClassOutcomes(

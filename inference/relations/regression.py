@@ -33,12 +33,14 @@ from torch import Tensor
 from inference.base.covariates import SITE
 from inference.base.drawing import Answer
 from inference.base.frames import pd
+from inference.fitting.posterior import posterior_latents
 from inference.fitting.record import FitRecord
 from inference.relations.first_step import (
     Assignment,
     FirstStep,
     Moved,
     check_choice,
+    check_sizes,
     covariance_of,
     own_columns,
 )
@@ -242,7 +244,8 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
             :func:`inference.uncertainty.standard_errors` has them.
 
     Raises:
-        ValueError: for another fit, or as :func:`inference.uncertainty.standard_errors`.
+        ValueError: for another fit, a class that nobody has, or as
+            :func:`inference.uncertainty.standard_errors`.
     """
     caller = "class_coefficients"
     structure = fit.structure if isinstance(fit, FitRecord) else None
@@ -251,6 +254,9 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
             f"{caller}: a fit of Mixture(..., covariates=...) of two or more classes was expected;"
             " regress_classes takes one without covariates"
         )
+    chances = next(iter(posterior_latents(fit, data).values())).detach().cpu().double()
+    often = chances.new_ones(len(chances)) if fit.row_weights is None else fit.row_weights.cpu()
+    check_sizes(caller, often.double() @ chances)
     found = standard_errors(fit, data, kind, hold_bounds=True)
     value = fit.params[SITE].double()
     covariance = found.coordinates.covariance_of(SITE, found.estimate, found.covariance)
@@ -296,9 +302,9 @@ def regress_classes(
             here, and stay in the fit of the classes.
 
     Raises:
-        ValueError: for a fit without classes or with covariates of its own, settings out of range,
-            a covariate that is missing (unless these rows are dropped), constant, or follows from
-            the others, or a first step without standard errors.
+        ValueError: for a fit without classes or with covariates of its own, a class that nobody
+            has, settings out of range, a covariate that is missing (unless these rows are dropped),
+            constant, or follows from the others, or a first step without standard errors.
 
     Warns:
         EstimateWarning: where the items tell the classes badly.
@@ -336,6 +342,7 @@ def regress_classes(
     known = known.measured(own, first.often[seen])
     given = own.new_zeros(len(seen), own.shape[1])
     given[seen] = own
+    check_sizes(caller, (first.often * seen) @ first.at_estimate.chances, " with the covariates")
     if method != "none":
         first.check_table()
     logit = ClassLogit(first, method, known, given, seen.double())

@@ -370,6 +370,8 @@ def _(record: LowerLimit) -> Answer:
     tests = " ".join(record.test_sentences)
     if record.is_at_end:
         sure = finding("limit.sure.end", number=record.number)
+    elif record.is_at_start:
+        sure = finding("limit.sure.start", number=last.at_most)
     elif record.power_sentence:
         sure = finding("limit.sure.power", power=record.power_sentence)
     else:
@@ -383,11 +385,11 @@ def _(record: LowerLimit) -> Answer:
             finding(f"limit.misfit.{fits}", noun=noun, p=f"{last.p_misfit:.2g}"),
             finding("limit.unseen.all", noun=noun),
         ],
-        nothing=say("limit.next", noun=noun),
+        nothing="" if record.is_at_start else say("limit.next", noun=noun),
         answer=record.headline,
         about="number",
     )
-    title = f"How many {noun}s? At least {record.number}"
+    title = f"How many {noun}s? {'No limit' if record.is_at_start else f'At least {record.number}'}"
     return Answer(title, verdict, record.plot, {"Tests": (record.table, "limit")})
 
 

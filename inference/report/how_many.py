@@ -38,7 +38,7 @@ def how_many_answer(answer: HowMany, *more: Finding | None) -> Answer:
             on the same numbers.
     """
     groups = _groups(answer) if isinstance(answer, HowManyGroups) else ()
-    least = "at least " if answer.status == "grid too short" else ""
+    least = "at least " if answer.status == "grid too short" and not answer.is_at_start else ""
     number, rows = f"{least}{answer.num_components}", rows_in_words(answer.fit)
     return Answer(
         f"How many {answer.counts}s? {number}, for {rows}",
@@ -120,7 +120,7 @@ def _how_sure(answer: HowMany, sizes: list[int]) -> Finding:
         low=low,
         high=answer.counted(high),
         edge=answer.edge,
-        first=sizes[0],
+        first=1 if answer.is_at_start else sizes[0],
         further=2 * sizes[-1],
         unit=answer.unit,
         noun=answer.noun,

@@ -29,8 +29,8 @@ place, of which :math:`U = \sum_i u_i`.
 .. math:: 2 \{\ell(\text{j free}) - \ell(\text{j shared})\} \sim \chi^2_{(G - 1) d_j}
 
 where the item functions alike, with :math:`d_j` its parameters. Two Wald tests on the free fit say
-how it differs: with :math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over all
-profiles, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom),
+how it differs: with :math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over the people
+of all groups, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom),
 *non-uniform* ones those of the loadings :math:`W_{jg}`, that is, of what attributes do.
 
 Each item is tested against all others as anchors: where many items differ, those that do not may
@@ -74,6 +74,7 @@ from ppl_models.parts.distributions import binary_configurations
 from ppl_models.parts.surface import Renamed
 
 LEVEL = 0.05
+LEAST_PEOPLE = 1.0  # expected to have a profile, below which nobody has it
 MAX_ATTRIBUTES = 14  # whose profiles are listed
 AGAINST_OTHERS = (
     "Items are tested against all others, so free the clearest one (free_items=...), fit, and test"
@@ -239,11 +240,13 @@ class DifferentialItems(ItemTests):
     """Likelihood-ratio tests of items, each from a fit with the item free.
 
     Args:
-        uniform: Wald statistic of equal mean predictors, one degree a group but one.
+        uniform: Wald statistic of equal mean predictors over the people, one degree a group but
+            one.
         uniform_p: its p-value.
         non_uniform: Wald statistic of equal loadings.
         non_uniform_p: its p-value.
-        effect: the largest difference between groups of the expected response, over all profiles.
+        effect: the largest difference between groups of the expected response, over the profiles
+            that somebody has.
         lowest: name of the group that is expected to answer lowest there.
     """
 
@@ -530,8 +533,9 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     loadings = again.params[layer.loadings]
     graph = loadings != 0 if layer.graph is None else layer.graph
     used = graph[versions[0]].nonzero().ravel().tolist()
-    profiles = binary_configurations(layer.num_parents, loadings.dtype)
-    expected = model.expected_responses(again.params, profiles)[:, versions]
+    profiles, people = _people(again, data)
+    met = people >= LEAST_PEOPLE
+    expected = model.expected_responses(again.params, profiles[met].to(loadings))[:, versions]
     apart = expected.amax(-1) - expected.amin(-1)
     effect, lowest = float(apart.max()), float(expected[apart.argmax()].argmin())
     walds = [np.nan] * 4
@@ -540,7 +544,7 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     except ValueError:  # without a normal distribution: the likelihood ratio alone
         errors = None
     if errors is not None:
-        centre = layer.centre(loadings)
+        centre = people.to(loadings) / people.sum() @ layer.features(profiles.to(loadings))
         level = [
             {f"{layer.intercepts}[{v}]": 1.0}
             | {f"{layer.loadings}[{v},{t}]": float(centre[t]) for t in used}
@@ -552,6 +556,20 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
         firsts = [(k * size, i) for k in range(len(used)) for i in range(1, size)]
         walds[2:] = _wald(errors, [_less(rise[k + i], rise[k]) for k, i in firsts])
     return (statistic, float(degrees), float(chi2.sf(statistic, degrees)), *walds, effect, lowest)
+
+
+def _people(fit: Fit, data: Any) -> tuple[Tensor, Tensor]:
+    """Profiles that the attributes' distribution allows, (C, K), and the people of each, (C,)."""
+    structure = groups_of_fit(fit, "differential_items")
+    model, root = structure.model, structure.model.model.root_layer()
+    size = model.layer().num_parents
+    profiles = binary_configurations(size) if root.profiles is None else root.profiles.double()
+    number = model.split(checked_as_fitted(fit, data)[0])[1]
+    people = torch.zeros(len(profiles), dtype=torch.float64)
+    for g in range(len(model.groups)):
+        own = root.distribution(structure.params_of(fit.params, g)).log_prob(profiles).exp()
+        people += own.detach().cpu().double() * int((number == g).sum())
+    return profiles, people
 
 
 def _less(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:

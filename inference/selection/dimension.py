@@ -44,6 +44,7 @@ from inference.engines.em import EM
 from inference.fitting.fit import SharedSearch, fit_problem
 from inference.fitting.problem import model_of_data, problem_of
 from inference.fitting.result import Fit
+from inference.fitting.rows_apart import check_apart
 from inference.programs.global_state import quiet
 from inference.selection.growing import Climb, grow_again
 from inference.selection.likelihood_ratio import likelihood_ratio_test
@@ -449,7 +450,8 @@ class HeldOut:
 
     Raises:
         ValueError: for a share outside (0, 1); at ``choose`` for a factorization, whose activities
-            would be fitted to the very rows that were left out.
+            would be fitted to the very rows that were left out, and for a program whose rows have
+            another density without the others.
     """
 
     share: float = 0.2
@@ -470,12 +472,19 @@ class HeldOut:
             )
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(study.seed))
         cut = min(max(1, round(self.share * rows)), rows - 1)
-        kept = map_tensors(lambda x: x[order[cut:]], checked)
+
+        def taken(data: Any, index: Any) -> Any:
+            """Some rows of the parts that have one entry a row."""
+            return map_tensors(lambda x: x[index] if x.ndim and x.shape[0] == rows else x, data)
+
         study = study.fitting(
-            kept, f"HeldOut: the {counted(rows - cut, 'row')} of {rows} that are not held out"
+            taken(checked, order[cut:]),
+            f"HeldOut: the {counted(rows - cut, 'row')} of {rows} that are not held out",
         )
         fits = study.fits()
-        held = map_tensors(lambda x: x[order[:cut]], checked)
+        for result in fits:
+            check_apart("HeldOut", result, checked, taken)
+        held = taken(checked, order[:cut])
         columns = _figures(fits)
         columns["held_out"] = [float(result.log_likelihood_rows(held).mean()) for result in fits]
         return _best_of(self, study, columns, "held_out", larger=True, fits=fits)

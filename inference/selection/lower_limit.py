@@ -91,7 +91,8 @@ class LowerLimit(Answer):
     """Lower confidence limit for a number of components, by :func:`at_least`.
 
     Args:
-        number: the limit; level: the confidence.
+        number: the limit, 1 where the smallest number fitted is not rejected; level: the
+            confidence.
         evidence: "likelihood" or "discrepancy".
         tests: in their order, the last not rejected unless the numbers ended.
         noun: what is counted.
@@ -114,8 +115,19 @@ class LowerLimit(Answer):
         return self.tests[-1].is_rejected
 
     @property
+    def is_at_start(self) -> bool:
+        """Open start: the first test did not reject, and its number is above one."""
+        return not self.tests[0].is_rejected and self.tests[0].at_most > 1
+
+    @property
     def headline(self) -> str:
         """The limit, in a sentence."""
+        if self.is_at_start:
+            return (
+                f"No limit: at most {self.tests[0].at_most} {self.noun}s is not rejected at"
+                f" {100 * self.level:g}% confidence, and nothing below {self.tests[0].at_most} was"
+                " tried."
+            )
         return f"At least {counted(self.number, self.noun)}, at {100 * self.level:g}% confidence."
 
     @property
@@ -130,8 +142,8 @@ class LowerLimit(Answer):
             return ""
         error = math.sqrt(self.power * (1 - self.power) / self.num_power)
         return (
-            f"If there were {self.number + 1}, as fitted, a table like this one would show it in"
-            f" {self.power:.0%} of cases (standard error {error:.0%})."
+            f"If there were {self.tests[-1].at_most + 1}, as fitted, a table like this one would"
+            f" show it in {self.power:.0%} of cases (standard error {error:.0%})."
         )
 
     @property
@@ -140,6 +152,8 @@ class LowerLimit(Answer):
         last, words = self.tests[-1], [*self.test_sentences]
         if self.is_at_end:
             words.append(f"{self.number} is the largest number fitted: fit more.")
+        elif self.is_at_start:
+            words.append(f"{self.tests[0].at_most} is the smallest number fitted: fit fewer.")
         elif self.power_sentence:
             words.append(self.power_sentence)
         if last.p_misfit <= MISFIT_LEVEL:
@@ -300,7 +314,9 @@ def at_least(
                     more = table.drawn(num_power, fits[k + 1], first=10**5)
                     power = float(np.mean([each.of(evidence) > limit for each in more]))
                 break
-    number = tests[-1].at_most + tests[-1].is_rejected
+    number = tests[-1].at_most + 1 if tests[-1].is_rejected else tests[-1].at_most
+    if not tests[0].is_rejected:
+        number = 1  # nothing is known of the numbers below the first
     return LowerLimit(number, level, evidence, tuple(tests), noun, power, num_power)
 
 

@@ -16,7 +16,7 @@ from inference.inspection import item_rules
 from inference.inspection.attributes import holm
 from inference.programs.program import Program
 from inference.uncertainty import standard_errors
-from ppl_models import LatentAttributeModel, Normal
+from ppl_models import Hierarchy, LatentAttributeModel, Normal
 from ppl_models.datasets import mastery_test
 
 F64 = torch.float64
@@ -167,3 +167,30 @@ def test_known_items_are_refused(fitted: tuple[Fit, torch.Tensor]) -> None:
     known = {name: result.params[name].clone() for name in ("intercepts", "loadings")}
     with pytest.raises(ValueError, match=r"expected, and intercepts\[0\], loadings\[0,"):
         item_rules(fit(result.model, items, fixed=known), items)
+
+
+def test_profiles_that_nobody_has_are_left_out() -> None:
+    """As under the hierarchy that forbids the profile."""
+    model = LatentAttributeModel(Q, Normal(), items="saturated")
+    loadings = torch.cat([2.5 * torch.tensor(Q, dtype=F64), torch.zeros(9, 1, dtype=F64)], 1)
+    loadings[6:] = torch.tensor([[0, 0, 3.0], [3.0, 3.0, -3.0], [1.5, 1.5, 0.0]], dtype=F64)
+    truth = {
+        "loadings": loadings,
+        "intercepts": torch.zeros(9, dtype=F64),
+        "dispersion": torch.full((9,), 0.25, dtype=F64),
+        "profiles": torch.tensor([0.4, 0.0, 0.2, 0.4], dtype=F64),
+    }
+    items = Program(model, None, 1000).simulate(truth, 3)["items"]
+    free, allowed = (
+        fit(one, items, EM(tolerance=1e-9), num_restarts=1)
+        for one in (model, dataclasses.replace(model, root=Hierarchy(((0, 1),))))
+    )
+    assert float(free.params["profiles"][1]) < 1e-6
+    table, other = item_rules(free, items).table, item_rules(allowed, items).table
+    for item in ("6", "7", "8"):
+        for rule in ("dina", "dino"):
+            line, expected = table.loc[(item, rule)], other.loc[(item, rule)]
+            assert line["degrees"] == expected["degrees"] == 1
+            assert line["statistic"] == pytest.approx(expected["statistic"], rel=1e-4)
+        assert table.loc[(item, "additive"), "degrees"] == 0
+        assert np.isnan(table.loc[(item, "additive"), "p_value"])

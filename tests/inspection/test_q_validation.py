@@ -5,6 +5,7 @@ and hulls by hand; bad input.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -243,6 +244,30 @@ def test_a_wald_statistic_by_hand(conjunctive: tuple[Fit, torch.Tensor]) -> None
     )
     _, degrees = item.wald(item.place(np.array([True, True, True])), 2)
     assert degrees == 4
+
+
+def test_wald_tests_leave_out_profiles_that_nobody_has() -> None:
+    """As under the hierarchy that forbids them."""
+    q_matrix = np.vstack([np.eye(2, dtype=int)] * 3 + [[[1, 1]]] * 2)
+    model = LatentAttributeModel(q_matrix, Normal(), items="saturated")
+    truth = {
+        "loadings": torch.tensor(np.c_[2.0 * q_matrix, [0.0] * 8], dtype=F64),
+        "intercepts": torch.zeros(8, dtype=F64),
+        "dispersion": torch.full((8,), 0.25, dtype=F64),
+        "profiles": torch.tensor([0.4, 0.0, 0.2, 0.4], dtype=F64),
+    }
+    data = Program(model, None, 800).simulate(truth, 3)["items"]
+    tests = []
+    for one in (model, replace(model, root=Hierarchy(((0, 1),)))):
+        result = fit(one, data, EM(tolerance=1e-9), num_restarts=1)
+        answers = Answers.of(result.structure, data)
+        tables = tables_of(result, result.structure, answers, ("saturated",) * 8)
+        vectors = torch.tensor([[1, 0], [0, 1], [1, 1]]).bool()
+        item = ItemEvidence(answers, tables, 0, ("saturated",), vectors, {})
+        tests.append([item.wald(m, k) for m, k in ((2, 0), (2, 1), (0, 0), (1, 1))])
+    for (statistic, degrees), (other, expected) in zip(*tests, strict=True):
+        assert degrees == expected == 1
+        assert statistic == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.slow

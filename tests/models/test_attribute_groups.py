@@ -5,6 +5,7 @@ function differently, bad input.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -209,6 +210,42 @@ def test_the_item_that_functions_differently_is_found() -> None:
         differential_items(
             fit(one(), frame.drop(columns="group"), EM(tolerance=1e-4), num_restarts=1), frame
         )
+
+
+def test_effects_are_those_of_people_that_there_are() -> None:
+    """Failed before: profiles that the hierarchy forbids counted as the others do."""
+    q_matrix = np.vstack([np.eye(2, dtype=int)] * 4 + [[[1, 1]]] * 2)
+    allowed = np.array([[0, 0], [1, 0], [1, 1]])
+    rng, group = np.random.default_rng(0), np.arange(1500) % 2
+    own = allowed[rng.choice(3, 1500, p=[0.4, 0.25, 0.35])]
+    eta = -1.5 + 3.0 * own @ q_matrix.T / q_matrix.sum(1)
+    loadings = np.array([[2.5, 0.5], [1.0, 3.0]])[group]
+    eta[:, 9] = -1.5 + (loadings * own).sum(1)
+    data = np.column_stack([rng.random((1500, 10)) < 1 / (1 + np.exp(-eta)), group]).astype(float)
+    one_group = LatentAttributeModel(q_matrix, items="additive", root=Hierarchy(((0, 1),)))
+    model = AttributeGroups(one_group, ("a", "b"))
+    shared = fit(model, data, EM(tolerance=1e-9), num_restarts=1)
+    found = differential_items(shared, data, (9,))
+    free = replace(model, free_items=(9,))
+    again = fit(free, data, EM(tolerance=1e-9), num_restarts=1)
+    versions = [v for v, (item, _) in enumerate(free.versions) if item == 9]
+    intercepts, slopes = (
+        again.params[name][versions].numpy() for name in ("intercepts", "loadings")
+    )
+    predictors = intercepts[:, None] + slopes @ allowed.T  # (2, 3)
+    apart = np.abs(np.subtract(*(1 / (1 + np.exp(-predictors)))))
+    assert found.effect[0] == pytest.approx(apart.max(), abs=1e-3)
+    assert found.lowest[0] == "b"  # of those who have neither it would be the other
+    errors = standard_errors(again, data, hold_bounds=True)
+    people = again.params["profiles"].numpy().mean(0) @ allowed  # groups of one size
+    contrast = np.zeros(len(errors.names))
+    for sign, v in zip((1, -1), versions, strict=True):
+        contrast[errors.names.index(f"intercepts[{v}]")] = sign
+        for k in range(2):
+            contrast[errors.names.index(f"loadings[{v},{k}]")] = sign * people[k]
+    gap = contrast @ errors.estimate.numpy()
+    wald = gap**2 / (contrast @ errors.covariance.numpy() @ contrast)
+    assert found.uniform[0] == pytest.approx(wald, rel=1e-2)
 
 
 @pytest.mark.parametrize("ask", [compare_groups, item_scores, differential_items])

@@ -394,3 +394,51 @@ def test_labels_are_part_of_what_the_first_step_knows() -> None:
         for first, rows in ((labelled, answers), (item, beside))
     ]
     torch.testing.assert_close(influences[0], influences[1], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::inference.BoundWarning", "ignore::inference.DegenerateWarning")
+@pytest.mark.parametrize("method", ["two-step", "ml", "bch", "none"])
+def test_a_class_that_nobody_has_is_refused_by_name(
+    example: tuple[pd.DataFrame, Fit], method: Any
+) -> None:
+    frame, first = example
+    certain = first.posterior_latents(frame[ITEMS])["assignments"].argmax(1)
+    labels = {"assignments": torch.nn.functional.one_hot(certain, 3).double()}
+    labels["assignments"][:200] = 1.0
+    again = fit(Mixture(3, Bernoulli(), 4), frame[ITEMS], TIGHT, labels=labels, num_restarts=3)
+    assert float(again.posterior_latents(frame[ITEMS])["assignments"][:, 2].sum()) < 0.01
+    with pytest.raises(ValueError, match="regress_classes: .*class 2 has"):
+        regress_classes(again, frame, ("age", "town"), method)
+    if method in ("bch", "none"):
+        with pytest.raises(ValueError, match="compare_outcomes: .*class 2 has"):
+            compare_outcomes(again, frame, "grade", method)
+
+
+def test_no_test_of_classes_between_which_an_outcome_does_not_vary() -> None:
+    """Shares of about a half, none and all: the pseudo-inverse left out the last two."""
+    rng = np.random.default_rng(0)
+    of = np.repeat([0, 1, 2], 100)
+    rows = rng.normal(size=(300, 2)) + np.array([[0, 0], [40, 0], [0, 40]])[of]
+    classes = fit(Mixture(3, Normal(), 2), rows, TIGHT, num_restarts=3)
+    own = classes.posterior_latents(rows)["assignments"].argmax(1).numpy()
+    half = rng.integers(0, 2, 300)
+    found = compare_outcomes(classes, rows, np.where(own == 0, half, own == 1), "none")
+    chi2, df, p = found.test()
+    assert np.isnan(chi2)
+    assert np.isnan(p)
+    assert df == 2
+    assert not found.differs
+    assert "No test says whether the classes differ" in found.headline
+    assert "no test" in found.sentences[0]
+    pairs = found.pairs()
+    assert np.isnan(pairs.loc["2 - 1", "p"])
+    for other in (1, 2):  # an ordinary Wald test of a share against a number
+        share = half[own == 0].mean()
+        wald = ((other == 1) - share) ** 2 / (share * (1 - share) / (own == 0).sum())
+        assert pairs.loc[f"{other} - 0", "chi2"] == pytest.approx(wald, rel=1e-6)
+    # nobody of two classes has it: a difference of nothing is no difference
+    same = compare_outcomes(classes, rows, np.where(own == 0, half, 0), "none")
+    assert same.test()[1] == 1
+    share = half[own == 0].mean()
+    wald = share**2 / (share * (1 - share) / (own == 0).sum())
+    assert same.test()[0] == pytest.approx(wald, rel=1e-6)

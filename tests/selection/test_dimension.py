@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from papers.deep_discrete_encoder import deep_design, generic_design
@@ -256,6 +258,52 @@ def test_held_out_rows_are_not_fitted():
     found = select_dimension(first_layer(Normal()), x, [3, 6], HeldOut(0.25), EM(max_iterations=50))
     assert all(result.num_rows == 150 for result in found.fits)
     assert found.chosen == 6
+
+
+def classes_around_a_shared_mean(k, centred=False):
+    def model(y, offsets):
+        means = pyro.sample("means", dist.Normal(torch.zeros(k).double(), 5.0).to_event(1))
+        values = y - y.mean() if centred else y
+        with pyro.plate("rows", len(y)):
+            of = pyro.sample("of", dist.Categorical(torch.ones(k).double() / k))
+            pyro.sample("values", dist.Normal(means[of] + offsets.mean(), 1.0), obs=values)
+
+    return model
+
+
+@pytest.mark.filterwarnings(
+    "ignore::inference.DegenerateWarning", "ignore::inference.StartsWarning"
+)
+def test_held_out_rows_of_a_program_keep_what_is_none_of_them():
+    """Failed before: the offsets were cut with the rows."""
+    y = torch.randn(40, generator=torch.Generator().manual_seed(0)).double()
+    offsets = torch.arange(41).double() ** 2 / 100
+    for given in (offsets, offsets[None]):
+        data = {"y": y, "offsets": given}
+        found = select_dimension(classes_around_a_shared_mean, data, [1, 2], HeldOut(0.25), EM())
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+        fitted, held = y[order[10:]] - offsets.mean(), y[order[:10]] - offsets.mean()
+        mean = fitted.sum() / (30 + 1 / 25)
+        expected = -0.5 * float((held - mean).square().mean()) - 0.5 * math.log(2 * math.pi)
+        assert found.columns["held_out"][0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::inference.DegenerateWarning", "ignore::inference.StartsWarning"
+)
+def test_held_out_refuses_rows_that_are_none():
+    y = torch.randn(40, generator=torch.Generator().manual_seed(0)).double()
+    as_long = {"y": y, "offsets": torch.arange(40).double()}
+    with pytest.raises(ValueError, match="HeldOut: .*Every argument with 40 entries"):
+        select_dimension(classes_around_a_shared_mean, as_long, [1, 2], HeldOut(), EM())
+    with pytest.raises(ValueError, match="HeldOut: rows whose density does not depend"):
+        select_dimension(
+            lambda k: classes_around_a_shared_mean(k, centred=True),
+            {"y": y, "offsets": torch.zeros(1).double()},
+            [1, 2],
+            HeldOut(),
+            EM(),
+        )
 
 
 def test_components_are_chosen_by_their_noise():

@@ -17,6 +17,7 @@ import torch
 from inference import Fit
 from inference.acdc import acdc
 from inference.base.structure import shrunken_estimates
+from inference.report.answers import answer_of
 from inference.selection import at_least, fit_grid, lower_limit as module, repeat_choice
 from inference.selection.lower_limit import _Shown
 from inference.structures.registry import structure_of
@@ -200,3 +201,18 @@ def test_activities_of_drawn_tables_scatter_as_true_ones(variance: str | None) -
     kept = np.cov(kept.mT) - spread
     assert np.diag(excess).min() > 0.15 * np.diag(spread).min()
     assert abs(kept).max() < 0.35 * abs(excess).max()
+
+
+def test_numbers_that_begin_above_one_claim_nothing_below(
+    monkeypatch: pytest.MonkeyPatch, fits: dict[int, Fit]
+) -> None:
+    stub(monkeypatch, {2: [10.0, *([11.0] * 39)]})
+    limit = at_least({k: fits[k] for k in (2, 3)}, bits(0), num_sets=39)
+    assert not limit.tests[0].is_rejected
+    assert limit.number == 1
+    assert "nothing below 2 was tried" in limit.headline
+    assert "2 is the smallest number fitted: fit fewer." in limit.sentences
+    page = answer_of(limit)
+    assert "At least" not in page.title
+    stub(monkeypatch, {2: [50.0, *([11.0] * 39)]})
+    assert at_least({k: fits[k] for k in (2, 3)}, bits(0), num_sets=39).number == 3

@@ -5,6 +5,7 @@ simulated tables, and its words.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy import optimize
 from inference import fit
 from inference.acdc import Bootstrap, acdc
 from inference.acdc.criterion import drawn_like
-from inference.report.how_many import how_many_verdict
+from inference.report.how_many import how_many_answer, how_many_verdict
 from inference.selection import DistributionsAndNumbers, select_components, select_dimension
 from inference.selection.order_selection.counting import Grid, candidate_of, misfit_of
 from inference.selection.order_selection.detectability import (
@@ -133,6 +134,20 @@ def test_the_end_of_the_grid_is_no_answer():
     )
     assert found.status == "grid too short"
     assert "At least" in found.verdict
+
+
+def test_the_smallest_number_of_a_grid_above_one_is_no_evidence():
+    found = select_components(
+        PoissonFactorization, table(60, 20, 2, counts=200.0), range(3, 6), num_restarts=2
+    )
+    assert found.num_components == 3
+    assert found.status == "unsure"
+    assert "smaller numbers were not compared" in found.verdict
+    short = replace(found, status="grid too short", reasons=())
+    assert "At least" not in short.verdict
+    assert "smaller numbers were not compared" in short.verdict
+    title = how_many_answer(short).title
+    assert title.startswith("How many components? 3, for 60 rows")
 
 
 def test_the_weakest_signal_is_where_its_gain_meets_the_penalty():

@@ -144,6 +144,12 @@ class HowMany:
         )
 
     @property
+    def is_at_start(self) -> bool:
+        """The number is the smallest of those compared, and above one."""
+        smallest = min(size for _, size in self.fits)
+        return self.counts == self.noun and self.num_components == smallest > 1
+
+    @property
     def contradicted(self) -> bool:
         """Contradiction of every distribution by the data."""
         return self.status == "misfit"
@@ -164,6 +170,11 @@ class HowMany:
         if self.status == "confident":
             return f"{number} (confident, {self.proviso})."
         if self.status == "grid too short":
+            if self.is_at_start:
+                return (
+                    f"{number} or more, or fewer: {self.edge}, and smaller numbers were not"
+                    " compared, so compare more and fewer."
+                )
             return f"At least {self._number_in_grid()}: {self.edge}, so compare more."
         if self.status == "misfit":
             return self._number_of_misfit()

@@ -152,6 +152,8 @@ class CountingTerms(Counting):
             )
         misfit, used = misfit_of(fits[lenient_distribution, k2], grid.table, grid.seed, climb)
         reasons = _doubts(strict, gain, lenient_distribution, (k1, k2), climb)
+        if min(k1, k2) == grid.sizes[0] > 1:
+            reasons.append("smaller numbers were not compared")
         status = status_of(k2 == largest, misfit > MISFIT, reasons)
         held_out, chosen = None, (lenient_distribution, k2)
         if status == "grid too short":
