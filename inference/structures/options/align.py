@@ -118,7 +118,8 @@ def align_policies(
 
     As near as possible by the squared differences of all weights and intercepts of states in their
     units, or beyond seven options of the low-level policies. Hidden units are first matched by the
-    weights that lead to them: those of a network have neither names nor signs, as :math:`w \tanh(x) = -w \tanh(-x)`.
+    weights that lead to them: those of a network have neither names nor signs, as :math:`w
+    \tanh(x) = -w \tanh(-x)`.
 
     Raises:
         ValueError: if a site is missing from ``reference`` or has another shape.

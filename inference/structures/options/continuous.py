@@ -231,7 +231,9 @@ class PolicySteps(Steps[PairPosteriors]):
         factor = self._factor_of_inputs() if isinstance(self.about.policy, Network) else None
         found = maximise_free(
             self.program,
-            lambda values: self.expected(statistics, initial | _units_from(values, factor)),
+            lambda values: self.expected(
+                statistics, self.about.plain(initial | _units_from(values, factor))
+            ),
             free if factor is None else _units_to(free, factor),
             NUM_GRADIENT_STEPS * self.num_inner,
         )
