@@ -22,6 +22,7 @@ from inference.bootstrap import Bootstrap
 from inference.fitting.columns import (
     Names,
     Variable,
+    checked_as_fitted,
     sites_of,
     variables_of,
     with_names,
@@ -37,7 +38,6 @@ from inference.identifiability.scores import (
     rows_of_fit,
 )
 from inference.programs.curvature import Undetermined
-from inference.programs.data import checked
 from inference.uncertainty import ToOptimum, distance_to_optimum, standard_errors
 from ppl_models.parts.repr import few_digits, shows_briefly
 from ppl_models.parts.surface import promised as _promised
@@ -264,7 +264,7 @@ def _estimates(
     if data is not None:
         data = rows_of_fit(fit, data)
         if not isinstance(data, RowBlocks):
-            checked(fit.model, data)
+            checked_as_fitted(fit, data)
     if fit.draws is not None:
         replicated = isinstance(fit.method, Bootstrap)  # their mean is the estimate and its bias
         ends = [(1 - level) / 2, (1 + level) / 2]
