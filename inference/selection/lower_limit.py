@@ -117,7 +117,7 @@ class LowerLimit(Answer):
     @property
     def is_at_start(self) -> bool:
         """Open start: the first test did not reject, and its number is above one."""
-        return not self.tests[0].is_rejected and self.tests[0].at_most > 1
+        return any(not test.is_rejected and test.at_most > 1 for test in self.tests[:1])
 
     @property
     def headline(self) -> str:

@@ -1073,17 +1073,14 @@ def _warn_scale(packed: Tensor, names: tuple[str, ...], has_units: bool) -> None
         shown = ", ".join(
             f"{names[int(i)]} ({float(spread[i]):.2g})" for i in odd.nonzero().ravel()[:10]
         )
-        what = (
-            f"of zero: {shown}; they say nothing of the actions"
+        message = (
+            f"columns of the state that are constant: {shown}; they say nothing of the actions"
             if has_units
-            else f"outside {SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the weights are"
-            " meant for standardised columns"
+            else "columns of the state with a standard deviation outside"
+            f" {SCALES[0]:g} to {SCALES[1]:g}: {shown}; the priors of the weights are meant for"
+            " standardised columns"
         )
-        warnings.warn(
-            f"columns of the state with a standard deviation {what}",
-            FeatureScaleWarning,
-            stacklevel=5,
-        )
+        warnings.warn(message, FeatureScaleWarning, stacklevel=5)
 
 
 def _features_of_frame(frame: Any, num_features: int) -> tuple[Tensor, tuple[str, ...]]:

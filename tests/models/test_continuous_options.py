@@ -178,7 +178,7 @@ def test_scales_for_which_the_priors_are_not_meant_are_named() -> None:
     with pytest.warns(FeatureScaleWarning, match=r"feature_0 \(.*standardised"):
         ContinuousOptionsHMM(2, 2, 2, Squares()).check_data(data)
     ContinuousOptionsHMM(2, 2, 2).check_data(data)
-    with pytest.warns(FeatureScaleWarning, match=r"of zero: feature_1 \("):
+    with pytest.warns(FeatureScaleWarning, match=r"constant: feature_1 \("):
         ContinuousOptionsHMM(2, 2, 2).check_data(data | {"state": state * torch.tensor([1, 0])})
 
 
