@@ -250,7 +250,8 @@ def _counting_layer(fit: Fit) -> Any:
 
 def _softmax(params: dict[str, Tensor], layer: Any, latents: Tensor) -> Tensor:
     """Probabilities of the words given latents (n, K), (n, J)."""
-    eta = latents.to(params[layer.loadings]) @ params[layer.loadings].mT + params[layer.intercepts]
+    loadings = params[layer.loadings]
+    eta = layer.features(latents.to(loadings)) @ loadings.mT + params[layer.intercepts]
     return torch.softmax(eta.double(), -1)
 
 

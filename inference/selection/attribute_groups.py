@@ -28,10 +28,11 @@ place, of which :math:`U = \sum_i u_i`.
 
 .. math:: 2 \{\ell(\text{j free}) - \ell(\text{j shared})\} \sim \chi^2_{(G - 1) d_j}
 
-where the item functions alike, with :math:`d_j` its parameters. Two Wald tests on the free fit say
-how it differs: with :math:`m_{jg} = b_{jg} + W_{jg} \cdot \mu` the mean predictor over the people
-of all groups, *uniform* differences are those of :math:`m_{jg}` (G - 1 degrees of freedom),
-*non-uniform* ones those of the loadings :math:`W_{jg}`, that is, of what attributes do.
+where the item functions alike, with :math:`d_j` its parameters and G, in both, the groups that
+answer it. Two Wald tests on the free fit say how it differs: with :math:`m_{jg} = b_{jg} + W_{jg}
+\cdot \mu` the mean predictor over the people of all groups, *uniform* differences are those of
+:math:`m_{jg}` (G - 1 degrees of freedom), *non-uniform* ones those of the loadings :math:`W_{jg}`,
+that is, of what attributes do.
 
 Each item is tested against all others as anchors: where many items differ, those that do not may
 look as if they did. Free the worst and test again.
@@ -367,15 +368,19 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
             "item_scores: one item is shared; with it free nothing would make the groups comparable"
         )
     refuse_other_data("item_scores", fit, data)
+    answering = _answering(fit, data)
     statistic, degrees = np.full(len(shared), np.nan), np.full(len(shared), np.nan)
     for free in (shared[1:], shared[:1]):  # one item at least stays shared
         freed = replace(model, free_items=(*model.free_items, *free))
         record = replace(fit, model=freed, params=spread_params(model, freed, fit.params))
         information = observed_information(record, data)
         scores, _ = row_scores(record, data, with_labels=True)
-        common = _sums(freed, information.names, None)
+        common = _sums(freed, information.names, None, [])
         for j in free:
-            apart, place = _sums(freed, information.names, j), shared.index(j)
+            place = shared.index(j)
+            if len(answering[j]) < 2:  # nobody to compare with
+                continue
+            apart = _sums(freed, information.names, j, answering[j])
             for matrix in (information.matrix, scores.mT @ scores):
                 more, less = (_quadratic(scores.sum(0), matrix, sums) for sums in (apart, common))
                 if more is not None and less is not None:
@@ -387,8 +392,22 @@ def item_scores(fit: Fit, data: Any) -> ItemScores:
     return ItemScores(tuple(labels[j] for j in shared), statistic, degrees, p_value, holm(p_value))
 
 
-def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
-    """Return which entries move together, (P, Q): of all versions of an item but ``apart``."""
+def _answering(fit: FitRecord, data: Any) -> list[list[int]]:
+    """Numbers of the groups that answer each item."""
+    table = checked_as_fitted(fit, data)[0]
+    answered, number = ~table[:, :-1].isnan(), table[:, -1]
+    groups = range(len(fit.structure.model.groups))
+    seen = torch.stack([answered[number == g].any(0) for g in groups])  # (G, J)
+    return [own.nonzero().ravel().tolist() for own in seen.mT]
+
+
+def _sums(
+    model: Any, names: tuple[str, ...], apart: int | None, answering: Sequence[int]
+) -> Tensor:
+    """Return which entries move together, (P, Q): of all versions of an item but ``apart``.
+
+    Of that item the versions of groups that do not answer it move with the first that does.
+    """
     layer = model.layer()
     versions = model.versions
     dispersed = _dispersed(model)
@@ -398,7 +417,8 @@ def _sums(model: Any, names: tuple[str, ...], apart: int | None) -> Tensor:
         place = tuple(int(part) for part in inside.rstrip("]").split(",")) if inside else ()
         if site in (layer.loadings, layer.intercepts, layer.dispersion):
             item, group = versions[dispersed[place[0]] if site == layer.dispersion else place[0]]
-            keys.append((site, item, group if item == apart else None, *place[1:]))
+            own = group if item != apart or group in answering else answering[0]
+            keys.append((site, item, own if item == apart else None, *place[1:]))
         else:
             keys.append((site, *place))
     order = {key: c for c, key in enumerate(dict.fromkeys(keys))}
@@ -455,14 +475,14 @@ def differential_items(
         )
     refuse_other_data("differential_items", fit, data)
     names = model.model.item_names or tuple(str(j) for j in range(model.num_items))
+    answering = _answering(fit, data)
     columns: list[tuple[float, ...]] = []
     for j in chosen:
         freed = replace(model, free_items=(*model.free_items, j))
         again = fitted(
             freed, data, method or EM(tolerance=1e-9), init=spread_params(model, freed, fit.params)
         )
-        versions = [v for v, (item, _) in enumerate(freed.versions) if item == j]
-        columns.append(_tests(fit, again, data, versions))
+        columns.append(_tests(fit, again, data, j, answering[j]))
     statistic, degrees, p_value, *walds, effect, lowest = np.array(columns).T
     uniform, uniform_p, non_uniform, non_uniform_p = walds
     return DifferentialItems(
@@ -525,10 +545,17 @@ def _dispersions(model: Any, freed: Any, value: Tensor, places: list[int]) -> Te
     return value[[positions[places[v]] for v in _dispersed(freed)]]
 
 
-def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float, ...]:
-    statistic = max(0.0, 2 * (again.log_likelihood - fit.log_likelihood))
-    degrees = again.num_parameters - fit.num_parameters
+def _tests(
+    fit: Fit, again: Fit, data: Any, item: int, answering: Sequence[int]
+) -> tuple[float, ...]:
+    """Tests of an item between the groups that answer it."""
     model = again.structure.model
+    if len(answering) < 2:  # nobody to compare with
+        return (*[np.nan] * 8, float((*answering, 0)[0]))
+    versions = [v for v, (j, g) in enumerate(model.versions) if j == item and g in answering]
+    statistic = max(0.0, 2 * (again.log_likelihood - fit.log_likelihood))
+    spent = again.num_parameters - fit.num_parameters  # of a version for each group but one
+    degrees = spent // (len(model.groups) - 1) * (len(answering) - 1)
     layer = model.layer()
     loadings = again.params[layer.loadings]
     graph = loadings != 0 if layer.graph is None else layer.graph
@@ -537,7 +564,8 @@ def _tests(fit: Fit, again: Fit, data: Any, versions: list[int]) -> tuple[float,
     met = people >= LEAST_PEOPLE
     expected = model.expected_responses(again.params, profiles[met].to(loadings))[:, versions]
     apart = expected.amax(-1) - expected.amin(-1)
-    effect, lowest = float(apart.max()), float(expected[apart.argmax()].argmin())
+    effect = float(apart.max())
+    lowest = float(answering[int(expected[apart.argmax()].argmin())])
     walds = [np.nan] * 4
     try:
         errors = standard_errors(again, data, hold_bounds=True)

@@ -20,7 +20,7 @@ from inference.inspection import (
     topic_similarity,
 )
 from inference.inspection.topics import top_words, word_probabilities
-from ppl_models import DeepDiscreteEncoder, Poisson
+from ppl_models import DeepDiscreteEncoder, LatentAttributeModel, Poisson
 from ppl_models.datasets import split_counts
 
 COUNTS = np.array([[2, 0, 1], [0, 3, 0], [1, 1, 0]])
@@ -104,6 +104,27 @@ def test_words_are_found_by_the_names_of_their_columns():
     expected = predictive_perplexity(result, COUNTS)
     assert predictive_perplexity(result, frame[last_first], frame) == pytest.approx(expected)
     assert predictive_perplexity(result, frame, frame[last_first]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("items", ["dina", "saturated"])
+def test_words_that_several_topics_ask_for_together(items):
+    model = LatentAttributeModel([(1, 0), (1, 1)] * 2, Poisson(), items=items)
+    counts = np.random.default_rng(0).poisson([[1, 2, 1, 4], [5, 1, 4, 1], [2, 6, 2, 7]] * 10)
+    result = fit(model, counts.astype(float), num_restarts=2)
+    profiles = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
+    rates = result.structure.expected_responses(result.params, profiles)
+    chances = rates / rates.sum(-1, keepdim=True)
+    assert torch.allclose(word_probabilities(result), chances)
+    posterior = torch.as_tensor(
+        result.structure.root.distribution(result.params).log_prob(profiles)
+    )
+    posterior = posterior + torch.distributions.Poisson(rates).log_prob(
+        torch.as_tensor(counts, dtype=torch.float64)[:, None]
+    ).sum(-1)
+    told = posterior.softmax(-1) @ chances
+    words = torch.as_tensor(counts, dtype=torch.float64)
+    expected = float((-(words * told.log()).sum() / words.sum()).exp())
+    assert predictive_perplexity(result, counts) == pytest.approx(expected)
 
 
 def test_other_models_are_refused():

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 from inference import EM, SAEM, fit
 from inference.bootstrap import bootstrap
@@ -443,3 +443,28 @@ def test_scores_of_items_are_those_of_data_and_labels() -> None:
     again = fit(free, data, EM(tolerance=1e-6), labels=told, init=start)
     ratio = 2 * (again.log_likelihood - shared.log_likelihood)
     assert item_scores(shared, data).statistic[0] == pytest.approx(ratio, rel=0.12)
+
+
+def test_groups_that_never_saw_an_item_are_no_part_of_its_test() -> None:
+    # three forms of a test: the third has no q0, and q2 is on the first alone
+    data, _ = table(360, shift=1.0, seed=3)
+    data["group"] = np.array(["a", "b", "c"])[np.arange(360) % 3]
+    data.loc[data["group"] == "c", "q0"] = math.nan
+    data.loc[data["group"] != "a", "q2"] = math.nan
+    shared = fit(AttributeGroups(one()), data, EM(tolerance=1e-8), num_restarts=1)
+    scores = item_scores(shared, data)
+    found = differential_items(shared, data, items=["q0", "q2", "q3"])
+    for tests, places in ((scores, [0, 2, 3]), (found, [0, 1, 2])):
+        assert tests.degrees[places].tolist() == pytest.approx([2, math.nan, 4], nan_ok=True)
+        assert tests.p_value[places[0]] == pytest.approx(chi2.sf(tests.statistic[places[0]], 2))
+        assert np.isnan([tests.statistic[places[1]], tests.p_value[places[1]]]).all()
+    assert scores.statistic[0] == pytest.approx(found.statistic[0], rel=0.15)
+    free = AttributeGroups(one(), ("a", "b", "c"), free_items=(0,))
+    start = spread_params(shared.model, free, shared.params)
+    again = fit(free, data, EM(tolerance=1e-9), init=start)
+    profiles = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]], dtype=F64)
+    expected = free.expected_responses(again.params, profiles)[:, :2]  # of groups a and b
+    apart = (expected[:, 0] - expected[:, 1]).abs()
+    assert found.effect[0] == pytest.approx(float(apart.max()), abs=1e-6)
+    assert found.lowest[0] == "ab"[int(expected[apart.argmax()].argmin())]
+    assert math.isnan(found.effect[1])
