@@ -272,7 +272,7 @@ def discover_attributes(
 
     Raises:
         ValueError: as :func:`profile_posterior` and :func:`inference.causal.discover`; for a
-            distribution of the attributes that is not free.
+            distribution of the attributes that is not free, or depends on other columns.
     """
     seed = as_seed("discover_attributes", seed)
     owner = "discover_attributes"
@@ -330,6 +330,13 @@ def report_of_table(
 ) -> AttributeReport:
     """Graph from a table of profiles; arguments of :func:`discover_attributes`."""
     owner = "discover_attributes"
+    if fit.structure.num_given:
+        given = fit.item_names[-fit.structure.num_given :]
+        raise ValueError(
+            f"{owner}: one distribution of the attributes for all rows was expected, and here it"
+            f" depends on {', '.join(given)}: what differs with that would look like a dependence;"
+            " fit rows that are alike in it by themselves"
+        )
     found = profile_posterior(fit, data, latent)
     root = fit.structure.root
     num_attributes = len(found.names)

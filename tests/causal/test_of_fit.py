@@ -17,6 +17,7 @@ from inference.causal.rows import effective_rows
 from inference.causal.structural_em import rows_needed
 from inference.causal.tables import dag_table, profiles
 from ppl_models import (
+    AttributeGroups,
     Dag,
     DeepDiscreteEncoder,
     Hierarchy,
@@ -186,6 +187,21 @@ def test_distributions_that_assume_the_answer_are_refused() -> None:
     with pytest.raises(ValueError, match="3 free parameter"):
         discover_attributes(encoder, data)
     assert profile_posterior(encoder, data).posterior.shape == (200, 8)
+
+
+def test_groups_with_distributions_of_their_own_are_refused() -> None:
+    # independent within each group, and together joined by who is in which
+    rng = np.random.default_rng(0)
+    group = np.arange(200) % 2
+    bits = (rng.random((200, 2)) < np.where(group, 0.9, 0.1)[:, None]).astype(int)
+    q_matrix = ((1, 0), (0, 1)) * 2
+    data = pd.DataFrame(3.0 * bits @ np.array(q_matrix).T + rng.standard_normal((200, 4)))
+    data.columns = list("abcd")
+    data["group"] = np.array(["x", "y"])[group]
+    groups = AttributeGroups(LatentAttributeModel(q_matrix, Normal()))
+    result = fit(groups, data, EM(tolerance=1e-4), num_restarts=1)
+    with pytest.raises(ValueError, match="one distribution of the attributes .* depends on group"):
+        discover_attributes(result, data)
 
 
 def test_other_models_are_refused() -> None:
