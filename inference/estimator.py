@@ -28,7 +28,7 @@ from inference.fitting.result import Fit
 from inference.fitting.tabular import latent_features
 from inference.programs.arguments import program_name
 from inference.structures.registry import structure_of
-from ppl_models.data.frames import as_frame
+from ppl_models.data.frames import as_frame, check_index
 from ppl_models.data.tables import checks_data
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import is_integer
@@ -277,7 +277,8 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             X: the rows; sample_weight: as in ``fit``, where it was given.
 
         Raises:
-            ValueError: without the weights of a weighted fit, of which N is the sum.
+            ValueError: without the weights of a weighted fit, of which N is the sum; for weights
+                with another index than the rows.
         """
         return self.fit_.price - 2 * self._log_likelihood("bic", X, sample_weight)
 
@@ -294,6 +295,7 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
             )
         if sample_weight is None:
             return float(rows.sum())
+        check_index(f"{caller}: sample_weight", sample_weight, X)
         weights = np.asarray(sample_weight, dtype=np.float64)
         if weights.shape != rows.shape:
             raise ValueError(

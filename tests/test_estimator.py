@@ -134,6 +134,9 @@ def test_weights_are_repeated_rows() -> None:
             getattr(weighted, name)(data)
         with pytest.raises(ValueError, match="one number for each of the 30 rows"):
             getattr(weighted, name)(data, times[1:])
+        shuffled = pd.Series(times, index=np.arange(30)[::-1])
+        with pytest.raises(ValueError, match=f"{name}: sample_weight: the index of the rows"):
+            getattr(weighted, name)(pd.DataFrame(data), shuffled)
 
 
 @quietly
