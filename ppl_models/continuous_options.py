@@ -193,5 +193,5 @@ class ContinuousOptionsHMM:
         batch = num_rows if data is None else len(data)
         with pyro.plate("units", num_rows or batch, subsample_size=batch):
             length = self.num_steps if data is None else data.shape[-2]
-            chain = PolicyChain(params, shapes, self.policy, self.num_features, length)
+            chain = PolicyChain(params, shapes, self.policy, self.num_features, length, self.units)
             return pyro.sample("trajectories", chain, obs=data)

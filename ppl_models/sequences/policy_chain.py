@@ -154,8 +154,8 @@ class PolicyChain(TorchDistribution):
 
     A missing action contributes a factor of one. A value is packed, (T, D + 1): the state, then the
     action; NaN for a missing action and after the end. The density is that of the actions; a draw
-    takes stand-in states: independent stationary autoregressions with unit variance and correlation
-    0.9 from step to step.
+    takes stand-in states: independent stationary autoregressions with correlation 0.9 from step to
+    step, whose means and standard deviations are the units' centres and widths.
 
     Args:
         params: by site, (\*batch, \*shape).
@@ -163,6 +163,7 @@ class PolicyChain(TorchDistribution):
         policy: the features.
         num_features: D.
         num_steps: length of a drawn sequence.
+        units: centre and width of every column of the state; None for 0 and 1.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -177,16 +178,18 @@ class PolicyChain(TorchDistribution):
         policy: Policy,
         num_features: int,
         num_steps: int,
+        units: tuple[tuple[float, float], ...] | None = None,
     ) -> None:
         self.params, self.shapes, self.policy = dict(params), dict(shapes), policy
-        self.num_features, self.num_steps = num_features, num_steps
+        self.num_features, self.num_steps, self.units = num_features, num_steps, units
         self._own = broadcast_shapes(
             *(v.shape[: v.dim() - len(shapes[name])] for name, v in params.items())
         )
         super().__init__(self._own, torch.Size([num_steps, num_features + 1]), validate_args=False)
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> PolicyChain:
-        new = PolicyChain(self.params, self.shapes, self.policy, self.num_features, self.num_steps)
+        sizes = (self.num_features, self.num_steps)
+        new = PolicyChain(self.params, self.shapes, self.policy, *sizes, self.units)
         new._batch_shape, new.labels = torch.Size(batch_shape), self.labels
         return new
 
@@ -251,6 +254,9 @@ class PolicyChain(TorchDistribution):
             for step in noise[1:]:
                 states.append(PERSISTENCE * states[-1] + (1 - PERSISTENCE**2) ** 0.5 * step)
             along = torch.stack(states, 1)  # (rows, T, D)
+            if self.units is not None:
+                centres, widths = along.new_tensor(self.units).unbind(-1)
+                along = centres + widths * along
             index = (
                 torch.arange(self._own.numel(), device=along.device)
                 .reshape(self._own)

@@ -349,6 +349,11 @@ def test_fits_do_not_depend_on_the_units_of_the_state(policy: Any) -> None:
     ]
     one, other = (own.log_likelihood for own in found)
     assert other == pytest.approx(one, abs=1e-6 if policy == SoftmaxLinear() else 0.05)
+    drawn = (
+        found[1].simulate(30)["trajectories"][..., :-1].flatten(0, -2)
+    )  # stand-in states like those of the data
+    torch.testing.assert_close(drawn.mean(0) / shift, torch.ones(2, dtype=F64), rtol=0.05, atol=0)
+    torch.testing.assert_close(drawn.std(0) / scale, torch.ones(2, dtype=F64), rtol=0.3, atol=0)
     if policy != SoftmaxLinear():
         return
     torch.testing.assert_close(
