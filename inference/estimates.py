@@ -16,19 +16,18 @@ import torch
 from torch import Tensor
 
 from inference.base.plugins import load_kind
-from inference.base.streaming.row_blocks import RowBlocks
 from inference.base.structure import unlisted_sites
 from inference.bootstrap import Bootstrap
 from inference.fitting.columns import (
     Names,
     Variable,
-    checked_as_fitted,
     sites_of,
     variables_of,
     with_names,
 )
 from inference.fitting.record import FitRecord
 from inference.fitting.repr import labels_in_words
+from inference.fitting.same_data import refuse_other_rows
 from inference.identifiability.of_fit import THEOREMS, possible_values
 from inference.identifiability.scores import (
     MOST_BITS,
@@ -263,8 +262,6 @@ def _estimates(
     listed = [each for site, known in variables.items() if site not in unlisted for each in known]
     if data is not None:
         data = rows_of_fit(fit, data)
-        if not isinstance(data, RowBlocks):
-            checked_as_fitted(fit, data)
     if fit.draws is not None:
         replicated = isinstance(fit.method, Bootstrap)  # their mean is the estimate and its bias
         ends = [(1 - level) / 2, (1 + level) / 2]
@@ -336,6 +333,8 @@ def summary_of(
         ValueError: if the level is not in (0, 1), or ``data`` does not fit the model.
     """
     known = _named(fit, names)
+    if data is not None:
+        refuse_other_rows("summary", fit, data)
     table = _estimates(fit, known, data, level, always)
     source = (
         table.source

@@ -160,7 +160,7 @@ def test_what_is_held_says_so() -> None:
 def test_bad_input_is_refused(fitted) -> None:
     with pytest.raises(ValueError, match="level must lie in"):
         fitted.summary(level=95)
-    with pytest.raises(ValueError, match="the 100 rows of the fit were expected"):
+    with pytest.raises(ValueError, match="summary: data: the 100 rows of the fit were expected"):
         fitted.summary(people()[:50])
     with pytest.raises(ValueError, match="'y' is missing"):
         fitted.summary(people()[["x"]])

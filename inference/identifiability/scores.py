@@ -47,16 +47,13 @@ def rows_of_fit(fit: FitRecord, data: Any) -> Any:
     Raises:
         ValueError: for another number of rows than the fit has.
     """
-    if not isinstance(data, RowBlocks):
-        data = as_fitted(fit, data)
-        if not fit.labels:
-            refuse_other_rows("standard_errors", fit, data)
-        return data
-    if data.processes.size > 1:
+    if isinstance(data, RowBlocks) and data.processes.size > 1:
         raise ValueError(
             "standard_errors: all rows were expected, got those of one process of several: give"
             " RowBlocks.of(source) without group, in one process"
         )
+    data = data if isinstance(data, RowBlocks) else as_fitted(fit, data)
+    refuse_other_rows("standard_errors", fit, data)
     return data
 
 

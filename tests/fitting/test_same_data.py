@@ -31,7 +31,7 @@ def answers(seed: int, num_rows: int = 300) -> pd.DataFrame:
 
 
 def test_questions_about_the_rows_of_a_fit_refuse_another_number_of_rows() -> None:
-    rows = answers(0)[list(NAMES)]
+    rows, rng = answers(0)[list(NAMES)], np.random.default_rng(0)
     attributes = fit(LatentAttributeModel(Q, item_names=NAMES), rows, progress=False)
     few = rows[:200]
     asked: dict[str, Any] = {
@@ -44,6 +44,13 @@ def test_questions_about_the_rows_of_a_fit_refuse_another_number_of_rows() -> No
         with pytest.raises(ValueError, match=f"{name}: .*300 rows of the fit.*200 rows"):
             ask()
     assert standard_errors(attributes, RowBlocks.of(rows))
+    for ask in (attributes.summary, lambda data: standard_errors(attributes, data)):
+        with pytest.raises(ValueError, match="300 rows of the fit.*200 rows"):
+            ask(RowBlocks.of(few))
+    labels = pd.Series(np.where(rng.random(300) < 0.2, (rows.sum(axis=1) > 4).astype(int), -1))
+    labelled = fit(Mixture(2), rows, labels=labels, progress=False)
+    with pytest.raises(ValueError, match="summary: data: the 300 rows of the fit"):
+        labelled.summary(few)
 
 
 def test_comparisons_with_fits_of_other_rows_are_refused() -> None:
