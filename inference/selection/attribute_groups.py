@@ -554,8 +554,8 @@ def _tests(
         return (*[np.nan] * 8, float((*answering, 0)[0]))
     versions = [v for v, (j, g) in enumerate(model.versions) if j == item and g in answering]
     statistic = max(0.0, 2 * (again.log_likelihood - fit.log_likelihood))
-    spent = again.num_parameters - fit.num_parameters  # of a version for each group but one
-    degrees = spent // (len(model.groups) - 1) * (len(answering) - 1)
+    every = again.structure.num_free(again.params) - fit.structure.num_free(fit.params)
+    degrees = every // (len(model.groups) - 1) * (len(answering) - 1)  # of a version for each
     layer = model.layer()
     loadings = again.params[layer.loadings]
     graph = loadings != 0 if layer.graph is None else layer.graph

@@ -252,16 +252,21 @@ class AttributeGroupsStructure(Structure):
         return {site: found[..., :-1] if is_table else self._joined(found)}
 
     def num_free(self, params: Params, problem: Problem | None = None) -> int:
-        """Number of free parameters; loadings of exactly zero are not counted."""
+        """Number of free parameters; loadings of exactly zero are not counted.
+
+        With a problem, parameters of versions that nobody answered are not counted either.
+        """
         layer, root = self.model.layer(), self.model.model.root_layer()
-        others = [
-            value
-            for name, value in params.items()
-            if name not in root.sites() and name != layer.loadings
-        ]
+        asked = torch.ones(layer.num_children, dtype=torch.bool)
+        if problem is not None:
+            asked = (~self.model.split(problem.data)[0].isnan()).any(0).cpu()
+        others = int(asked.sum())  # intercepts
+        if layer.dispersion is not None:
+            names = [str(v) for v in range(layer.num_children)]
+            others += sum(bool(asked[int(v)]) for v in dispersed_items(layer.response, names))
         return (
-            int((params[layer.loadings] != 0).sum())
-            + sum(value.numel() for value in others)
+            int((params[layer.loadings].cpu()[asked] != 0).sum())
+            + others
             + len(self.model.groups) * root.num_free
         )
 

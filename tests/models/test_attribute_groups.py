@@ -143,6 +143,18 @@ def test_groups_without_a_shared_parameter_are_separate_fits() -> None:
     assert joint.log_likelihood == pytest.approx(apart, abs=0.02)
 
 
+def test_versions_that_nobody_answered_cost_nothing() -> None:
+    """An item asked of one group only has as many parameters free as shared."""
+    frame, _ = table(400)
+    frame.loc[frame["group"] == "late", "q9"] = math.nan
+    model = AttributeGroups(one(), ("early", "late"))
+    shared = fit(model, frame, num_restarts=1)
+    free = fit(replace(model, free_items=("q9",)), frame, num_restarts=1)
+    assert free.log_likelihood == pytest.approx(shared.log_likelihood, abs=1e-3)
+    assert free.num_parameters == shared.num_parameters == 10 + 12 + 2 * 3
+    assert free.bic == pytest.approx(shared.bic, abs=1e-3)
+
+
 def test_groups_keep_their_distributions_and_names() -> None:
     frame, bits = table(1500)
     model = AttributeGroups(one(), ("early", "late"))
