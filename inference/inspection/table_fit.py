@@ -28,6 +28,7 @@ import numpy as np
 
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.record import FitRecord
+from inference.fitting.same_data import refuse_other_data
 from ppl_models.parts.categorical import Categorical
 from ppl_models.parts.responses import Bernoulli, ResponseFamily
 
@@ -60,6 +61,10 @@ def table_fit(fit: FitRecord, data: Any) -> TableFit:
         fit: of a :class:`~ppl_models.Mixture` whose items are all yes-no or of categories, without
             covariates.
         data: (N, J), the rows of the fit, all complete.
+
+    Raises:
+        ValueError: for another model, weights, gaps, or rows that are not those of the fit, whose
+            statistics have other degrees of freedom.
     """
     owner = "table_fit"
     fit.refuse_weights(owner)
@@ -81,6 +86,7 @@ def table_fit(fit: FitRecord, data: Any) -> TableFit:
         num_patterns *= math.prod((2,) * width if is_binary else family.num_categories_of(width))
     if bool(table.isnan().any()):
         raise ValueError(f"{owner}: complete rows were expected; those with gaps have no pattern")
+    refuse_other_data(owner, fit, data)
     _, first, counts = np.unique(table.cpu().numpy(), axis=0, return_index=True, return_counts=True)
     log_p = fit.log_likelihood_rows(data).detach().cpu().double().numpy()[first]  # type: ignore[attr-defined]
     expected = len(table) * np.exp(log_p)

@@ -95,6 +95,10 @@ def test_what_has_no_table_is_refused(rows) -> None:
     normal = fit(Mixture(2, Normal(), 3), rows + np.random.default_rng(1).normal(size=rows.shape))
     with pytest.raises(ValueError, match="yes-no or of categories were expected, got Normal"):
         table_fit(normal, rows)
+    whole = fit(Mixture(2, Categorical(LEVELS), 3), rows, EM(), num_restarts=2)
+    others = rows[np.random.default_rng(2).integers(0, len(rows), len(rows))]
+    with pytest.raises(ValueError, match="table_fit: data: the rows of the fit were expected"):
+        table_fit(whole, others)
 
 
 def test_signatures_are_matched_by_name_of_the_column(tmp_path: Path) -> None:
