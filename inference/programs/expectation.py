@@ -36,6 +36,7 @@ MOST_DENSE = 64  # of one restart whose second derivatives are all taken at once
 ONE_STEP = 20  # L-BFGS iterations asked for, up to which Newton steps that gained are enough
 MOST_NEWTON = 10  # evaluations of Newton's method, after which L-BFGS goes on
 MOST_MARGINAL = 100  # likewise, of a log-posterior, which no E-step changes
+AT_TOP = 1e-12  # of a coordinate, from a maximum climbed to before, within which there is no climb
 # of a coordinate that is a logarithm or log-odds in one step: far out nothing bends, and there is
 # no way back
 REACH = 2.0
@@ -61,6 +62,7 @@ class Expectation:
         self._few: SufficientRows | None = None
         self._closed: ClosedForm | None = None
         self._num_steps = 0  # M-steps so far
+        self._tops: list[Tensor] = []  # maxima (P,) of the log-posterior that were climbed to
 
     def posteriors(self, params: Params) -> FactorPosteriors:
         """Posteriors of factors, log-likelihood and log-prior at parameters (R, ...)."""
@@ -221,6 +223,10 @@ class Expectation:
         count = len(next(iter(free.values())))
         objective = _LogPosterior(self.program, _shapes(free), {}, count)
         start = objective.rows(free)
+        if self._tops and bool(
+            (torch.cdist(start, torch.stack(self._tops), p=torch.inf).amin(1) <= AT_TOP).all()
+        ):
+            return params
         replay = self._replayed("log-posterior", count, objective.first, start.ravel())
 
         def gradient(at: Tensor) -> tuple[Tensor, Tensor]:
@@ -267,6 +273,8 @@ class Expectation:
             end, arrived = climb(gradient, derivatives, start, colouring.reach, **effort)
             has_gained = (end != start).any(1)
             is_done = bool((arrived | (has_gained & (num_steps <= ONE_STEP))).all())
+            if self.program.integrated:
+                self._tops += end[arrived].unbind()
         if not is_done:
             end = _by_gradient(
                 gradient,
