@@ -272,6 +272,7 @@ def lines(args: argparse.Namespace) -> Lines:
                     line[key], line[f"{key}_error"] = ratio(values)
                     line[f"{key}_number"] = int(values[:, 1].sum())
                 else:
+                    values = values[~np.isnan(values)]  # graphs without an edge have no power
                     line[name] = values.mean()
                     line[f"{name}_error"] = values.std(ddof=1) / max(len(values), 1) ** 0.5
             yield {

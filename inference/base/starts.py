@@ -8,6 +8,7 @@ from ppl_models.parts.validation import check_size
 
 LEAST_ROWS, MOST_ROWS = 3_000, 20_000  # that a search for starts reads of a larger table
 NUMBERS = 300_000  # worked through in about 2 ms
+BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 
 
 @dataclass(frozen=True)

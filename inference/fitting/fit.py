@@ -34,7 +34,7 @@ from inference.base.progress import (
     Progress,
     RichProgress,
 )
-from inference.base.starts import StartSearch
+from inference.base.starts import BATCH_STRIDE, StartSearch
 from inference.base.streaming.processes import Processes
 from inference.base.streaming.row_blocks import RowBlocks, drawn_rows
 from inference.base.structure import (
@@ -95,7 +95,6 @@ logger = logging.getLogger(__name__)
 MOST_RESTARTS = 1_000_000
 CLOSE, MOST_NAMINGS = 20.0, 6  # nats, and number, of names of latents that EM is run again under
 NEAR_START, TIES = 0.5, 0.01  # around the start of a parameter, unconstrained; in the first restart
-BATCH_STRIDE = 1_000_003  # between the seeds of two batches of starts
 FRESH_STARTS = 10  # beside those that split the components of a smaller fit
 MOST_OPTIMA = 2  # of a sample of rows, that go on with all of them
 NO_ANSWER = "no start led to an answer:"
