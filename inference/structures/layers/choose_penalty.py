@@ -76,8 +76,9 @@ class ChoosePenalty:
     ``method`` the ``engine``, so that whatever refits it refits that; ``fit.graphs`` are the
     graphs, ``fit.choice`` says what was chosen among. With exact EM all penalties and all starts
     run as one batch, and so do the refits; in small data the best of a search over starts without a
-    penalty goes the same way, and the less EBIC of both is the answer. A model whose penalty is named, or some of whose graphs
-    are given, has nothing to choose, and ``engine`` fits it as it is.
+    penalty goes the same way, and the answer is the one of the two with the lower EBIC. A model
+    whose penalty is named, or some of whose graphs are given, has nothing to choose, and ``engine``
+    fits it as it is.
 
     Args:
         engine: that makes every fit.
@@ -230,7 +231,7 @@ class ChoosePenalty:
         A penalty shrinks loadings of a poor start away, and its graph keeps the refit there: counts
         into the hundreds whose items have three parents ended thousands of nats below.
         """
-        layer, engine, search = plain.model.layers()[0], self.engine, UNPENALISED
+        layer, engine, search = models[0].layers()[0], self.engine, UNPENALISED
         numbers = plain.num_rows * layer.num_children * 2.0**layer.num_parents
         if (
             not (isinstance(engine, EM) and engine.accelerate)
