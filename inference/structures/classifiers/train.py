@@ -185,6 +185,8 @@ FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
 LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
+# EM steps of free weights at most, the change that ends them, and the least weight
+MOST_WEIGHT_STEPS, WEIGHT_CHANGE, LEAST_WEIGHT = 500, 1e-6, 1e-12
 LEAST_HELD = 50  # held-out rows that say whether there are components at all
 # of the log-likelihood of all rows that a last step is worth: a weight off by half of its standard
 # error costs as much
@@ -223,6 +225,9 @@ class TrainClassifiers:
     Newton's method (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows
     do not clearly lose by it: components that overlap much leave a direction so flat that steps on
     batches end at random places of it. At the end :math:`\phi` is computed once from all rows.
+
+    Free weights of components end at their maximum for these networks, where the likelihood is all
+    that is maximised.
 
     Components are named by their weights, the largest first; where there are labels, or parameters
     to start from, these name them.
@@ -838,6 +843,32 @@ class _Training:
         course.omega = best_omega
         return objective
 
+    def _best_weights(self, course: Course, objective: Tensor) -> Tensor:
+        """Free weights at their maximum for the kept networks, in place; their objective, (R,).
+
+        Steps on batches move the logits by the learning rate each: the weights of an early epoch
+        are still near those of the start. Given the networks the log-likelihood is concave in the
+        weights, and EM finds its maximum.
+        """
+        if self.about.weights != "free" or not self.objective.is_likelihood:
+            return objective
+        balance, _ = self.balance(course, self.kept)
+        omega = course.omega.log_softmax(-1)
+        number = len(self.kept) * omega.numel()
+        parts = self._joints(
+            self.kept[:: -(-number // MOST_STORED)], balance.phi.log(), torch.zeros_like(omega)
+        )
+        ratios = torch.cat([joint for joint, _, _ in parts], 1)
+        for _ in range(MOST_WEIGHT_STEPS):
+            weights = (ratios + omega.unsqueeze(1)).softmax(-1).mean(1)
+            change = float((weights - omega.exp()).abs().max())
+            omega = weights.clamp(min=LEAST_WEIGHT).log()
+            if change < WEIGHT_CHANGE:
+                break
+        course.omega = omega.log_softmax(-1)
+        balance, value = self.balance(course, self.kept)
+        return self.held_out(course, balance) if len(self.held) else value.double().cpu()
+
     def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
         """Statistics and objective after a step, halved until it rises or left out."""
         owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
@@ -865,6 +896,7 @@ class _Training:
             course.omega = course.best_omega
         self.anchor = None
         objective = self._last_steps(course, course.last if keep_last else course.best)
+        objective = self._best_weights(course, objective)
         every = torch.arange(self.rows.num_rows)
         balance, _ = self.balance(course, every)
         log_phi = balance.phi.log()

@@ -206,6 +206,20 @@ def quietly(*args: Any, **settings: Any) -> Fit:
         return fit(*args, **settings)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_free_weights_are_at_their_maximum_however_early_training_ends(missing: bool) -> None:
+    """There they are the mean posterior of the rows; steps on batches leave them near the start."""
+    data = two_normals(600)[0].astype(np.float64)
+    if missing:
+        data[:100, 0] = np.nan
+    model = InClassNet((1, 1), 2, networks=Dense((6,)), weights="free")
+    method = TrainClassifiers(max_epochs=2, validation_share=0.0, last_steps=0)
+    found = quietly(model, data, method, num_restarts=1)
+    posterior = found.posterior_latents(data)["components"].mean(0)
+    torch.testing.assert_close(found.params["weights"], posterior, rtol=0, atol=1e-4)
+    assert found.objective == pytest.approx(found.log_likelihood / len(data))
+
+
 def test_two_normals_are_found() -> None:
     data, component = two_normals(3000)
     result = quietly(InClassNet((1, 1), 2), data, QUICK)
