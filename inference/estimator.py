@@ -302,6 +302,12 @@ class ZooEstimator(TransformerMixin, DensityMixin, BaseEstimator):
                 f"{caller}: sample_weight: one number for each of the {len(rows):,} rows was"
                 f" expected, got shape {weights.shape}"
             )
+        if (wrong := ~(np.isfinite(weights) & (weights >= 0))).any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{caller}: sample_weight: finite numbers of at least zero were expected, got"
+                f" {weights[row]:g} in row {row}"
+            )
         return float(rows @ weights)
 
     @available_if(_has_classes)

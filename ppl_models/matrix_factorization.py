@@ -62,16 +62,23 @@ def check_concentration(owner: str, concentration: float) -> None:
     check_number(owner, "concentration", concentration, "be at least 1 and finite", least=1)
 
 
-def _check_rows(owner: str, table: Tensor, num_components: int) -> None:
+def _check_rows(owner: str, table: Tensor, num_components: int, of_what: str = "") -> None:
     if len(table) < num_components:
         raise ValueError(
-            f"{owner}: num_components = {num_components} needs at least as many rows, got"
+            f"{owner}: num_components = {num_components} needs at least as many rows{of_what}, got"
             f" {len(table)}"
         )
 
 
-def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, ...]]:
-    """Check a table of counts; see :meth:`PoissonFactorization.check_data`."""
+def check_counts(
+    model: Any, data: Any, for_fit: bool, empty_rows: bool = False
+) -> tuple[Any, tuple[str, ...]]:
+    """Check a table of counts; see :meth:`PoissonFactorization.check_data`.
+
+    Args:
+        model, data, for_fit: as there.
+        empty_rows: whether rows of zeros say something of the parameters and are taken.
+    """
     if is_sparse(data):
         return _check_sparse_counts(model, data, for_fit)
     # constant columns are no trouble here
@@ -84,11 +91,15 @@ def check_counts(model: Any, data: Any, for_fit: bool) -> tuple[Any, tuple[str, 
                 " such column(s))"
             )
         _check_rows(type(model).__name__, table, model.num_components)
-        empty = (table.nansum(-1) == 0).nonzero().ravel().tolist()
-        if empty:
+        is_empty, why = table.nansum(-1) == 0, "holds no counts at all"
+        if empty_rows:
+            _check_rows(
+                type(model).__name__, table[~is_empty], model.num_components, " with counts"
+            )
+            is_empty, why = table.isnan().all(-1), "has no observed entry"
+        if which := is_empty.nonzero().ravel().tolist():
             raise ValueError(
-                f"data: {row_of(data, empty[0])} holds no counts at all ({len(empty)} such row(s));"
-                " drop them"
+                f"data: {row_of(data, which[0])} {why} ({len(which)} such row(s)); drop them"
             )
     return table, names
 

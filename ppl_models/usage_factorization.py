@@ -90,8 +90,11 @@ class UsageFactorization(OpenItems):
         )
 
     def check_data(self, data: Any, for_fit: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-        """Data as counts; see :meth:`PoissonFactorization.check_data`."""
-        return check_counts(self, data, for_fit)
+        """Data as counts; see :meth:`PoissonFactorization.check_data`.
+
+        Rows of zeros are taken: they use no component, which the proportions count.
+        """
+        return check_counts(self, data, for_fit, empty_rows=True)
 
     def __call__(self, data: Tensor | None = None, num_rows: int | None = None) -> Tensor:
         """Generative program; ``data`` (N, J), or None and ``num_rows`` to draw some."""

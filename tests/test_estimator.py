@@ -132,6 +132,9 @@ def test_weights_are_repeated_rows() -> None:
         assert getattr(weighted, name)(data, times) == pytest.approx(of_rows, abs=1e-4)
         with pytest.raises(ValueError, match=f"{name}: sample_weight was expected"):
             getattr(weighted, name)(data)
+        for wrong in (-1.0, np.nan):
+            with pytest.raises(ValueError, match=f"{name}: sample_weight: finite .* in row 0"):
+                getattr(weighted, name)(data, np.r_[wrong, np.asarray(times)[1:]])
         with pytest.raises(ValueError, match="one number for each of the 30 rows"):
             getattr(weighted, name)(data, times[1:])
         shuffled = pd.Series(times, index=np.arange(30)[::-1])

@@ -15,6 +15,7 @@ import numpy as np
 from inference.base.frames import pd
 from inference.fitting.columns import labels_of
 from inference.fitting.record import FitRecord
+from ppl_models.parts.validation import check_size
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,6 +34,7 @@ def match_signatures(fit: FitRecord, reference: DataFrame, num_matches: int = 2)
         A line a signature of the fit: ``match_1``, its ``cosine_1``, and so on.
     """
     owner = "reference"
+    check_size("match_signatures", "num_matches", num_matches)
     site = next((name for name in ("signatures", "endmembers") if name in fit.params), None)
     if site is None:
         raise ValueError(f"{owner}: a fit with signatures was expected, got {fit.model_name}")

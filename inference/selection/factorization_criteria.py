@@ -142,10 +142,11 @@ def parallel_analysis(
     check_number("parallel_analysis", "quantile", quantile, must, above=0, below=1)
     counts = bool((x >= 0).all() and (x == np.round(x)).all())
     matrix = "covariance of square roots" if counts else "correlation"
+    varies = x.max(0) > x.min(0)  # rounding gives equal numbers a standard deviation above zero
     if counts:
         x = np.sqrt(x)
-    elif not (x.std(0) > 0).all():
-        raise ValueError(f"parallel_analysis: column {int(np.argmin(x.std(0) > 0))} is constant")
+    elif not varies.all():
+        raise ValueError(f"parallel_analysis: column {int(np.argmin(varies))} is constant")
     x = x - x.mean(0)
     x = x if counts else x / x.std(0)
 

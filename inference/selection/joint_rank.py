@@ -111,9 +111,10 @@ def joint_rank(data: Any, *, level: float = 0.95, seed: Seed = 0) -> JointRank:
     pairs = _pairs(len(variates), most, rng)
     coded: dict[tuple[int, int], np.ndarray] = {}
 
-    def cells(group: tuple[int, ...]) -> np.ndarray:
+    def cells(group: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
+        """Leading variates of a group whose cells are few enough, and their cells."""
         own = int(most ** (1 / len(group)) + 1e-9)
-        codes = np.zeros(len(variates[0]), dtype=np.int64)
+        codes, used = np.zeros(len(variates[0]), dtype=np.int64), tuple[int, ...]()
         for v in group:
             if (v, own) not in coded:
                 coded[v, own] = cells_of(variates[v], own, rng)
@@ -121,12 +122,13 @@ def joint_rank(data: Any, *, level: float = 0.95, seed: Seed = 0) -> JointRank:
             both = np.unique(both, return_inverse=True)[1]
             if v != group[0] and both.max() >= most:
                 break
-            codes = both
-        return codes
+            codes, used = both, (*used, v)
+        return used, codes
 
     tables = []
-    for pair in pairs:
-        left, right = map(cells, pair)
+    for place, pair in enumerate(pairs):
+        (first, left), (second, right) = map(cells, pair)
+        pairs[place] = (first, second)
         counts = np.zeros((left.max() + 1, right.max() + 1))
         np.add.at(counts, (left, right), 1)
         tables.append(counts)

@@ -157,11 +157,19 @@ def reproducibility(
 
 def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.ndarray:
     """Cosine error of every component, (K,)."""
+    from scipy.optimize import linear_sum_assignment
+
     with quiet():  # a half that has not converged shows as one that does not return
         half = refit(
             whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed
         )
-    match = match_components(half.params["signatures"], whole.params["signatures"])
+    found, wanted = (each.params["signatures"].double().cpu().clone() for each in (half, whole))
+    if bool((wanted < 0).any()):
+        # with its activities a component of the other sign is the same one
+        cosines = torch.nn.functional.normalize(found) @ torch.nn.functional.normalize(wanted).mT
+        rows, columns = linear_sum_assignment(-cosines.abs().numpy())
+        found[rows] *= torch.where(cosines[rows, columns] < 0, -1.0, 1.0).unsqueeze(-1).to(found)
+    match = match_components(found, wanted)
     return match.cosine_error  # pairs stand in the order of the second argument
 
 

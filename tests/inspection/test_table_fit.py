@@ -128,6 +128,8 @@ def test_signatures_are_matched_by_name_of_the_column(tmp_path: Path) -> None:
         match_signatures(result, reference.drop(index="type 5"))
     with pytest.raises(ValueError, match="finite entries of at least 0"):
         match_signatures(result, reference - 1)
+    with pytest.raises(ValueError, match="num_matches must be a positive integer, got -1"):
+        match_signatures(result, reference, num_matches=-1)
     page = result.report(tmp_path / "page.html", data, reference=reference).read_text()
     assert "The signatures of the reference set that are most like" in page
     with pytest.raises(ValueError, match="reference: one row for each of the 6 columns"):

@@ -60,3 +60,11 @@ def test_parallel_analysis_counts_factors():
     assert parallel_analysis(rng.normal(size=(400, 10))).chosen <= 1
     assert parallel_analysis(rng.poisson(3, (50, 4))).matrix == "covariance of square roots"
     assert plot_scree(analysis).axes[0].lines
+
+
+@pytest.mark.parametrize("value", [0.1, 0.5, 1e6 + 0.1])
+def test_parallel_analysis_refuses_a_constant_column(value):
+    """The deviation of equal numbers, 1e-17 for tenths, is no scale to divide by."""
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    with pytest.raises(ValueError, match="column 4 is constant"):
+        parallel_analysis(np.column_stack([x, np.full(50, value)]))

@@ -114,3 +114,17 @@ def test_the_level_in_the_words_is_the_level(level: float, shown: str) -> None:
     assert f"at {shown} confidence" in JointRank(2, level, pd.DataFrame(), False).text()
     limit = LowerLimit(2, level, "likelihood", (), "component", math.nan, 0)
     assert limit.headline == f"At least 2 components, at {shown} confidence."
+
+
+def test_groups_are_the_variates_whose_cells_were_counted() -> None:
+    """Two cells and one of missing entries a variate are too many for a group of two of them."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(150, 3))
+    rows[rng.random(rows.shape) < 0.3] = np.nan
+    table = joint_rank(rows).table
+    shuffled = rows.copy()
+    shuffled[:, 2] = rng.permutation(shuffled[:, 2])
+    other = joint_rank(shuffled).table
+    for place, row in table.iterrows():
+        is_same = row["statistic"] == other.loc[place, "statistic"]
+        assert is_same == (2 not in row["first"] + row["second"])

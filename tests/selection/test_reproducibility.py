@@ -13,6 +13,7 @@ from inference.report import write_selection_report
 from inference.report.components import why
 from inference.selection import compare_criteria, fit_grid, parallel_analysis, reproducibility
 from inference.selection.reproducibility import Reproducibility
+from ppl_models import FactorAnalysis, GaussianFactorization
 
 
 def test_real_components_return_and_that_of_one_row_does_not():
@@ -43,6 +44,17 @@ def test_reproducibility_by_hand():
     assert found.numbers() == [3]
     assert found.numbers(0.31) == [2, 3]
     assert found.numbers(0.01) == [3]  # none returns: the nearest
+
+
+@pytest.mark.parametrize("family", [GaussianFactorization, FactorAnalysis])
+def test_components_return_with_either_sign(family):
+    """The sum of a contrast is about zero, so its sign is another one from half to half."""
+    rng = np.random.default_rng(0)
+    signatures = np.array([[1.0] * 10, [1.0, -1.0] * 5]) / np.sqrt(10)
+    x = rng.normal(size=(300, 2)) * [8.0, 4.0] @ signatures + 0.5 * rng.normal(size=(300, 10))
+    result = reproducibility({2: fit(family(10, 2), x)}, x, num_pairs=4)
+    assert result.errors[2].max() < 0.05
+    assert result.table["returning"].tolist() == [2]
 
 
 def test_known_signatures_are_refused():

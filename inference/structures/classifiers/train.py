@@ -185,6 +185,8 @@ FIRST_STRETCH = 32  # steps after which the anchor is dropped again, at first
 LEAST_STEPS = 20  # of an epoch, however few the rows
 CHUNK = 2**21  # rows times variates times units times restarts in one evaluation
 MOST_STORED = 2**27  # numbers of a pass over the rows that are kept for its second half
+# steps of free weights at most, the change that ends them, and the least weight
+MOST_WEIGHT_STEPS, WEIGHT_CHANGE, LEAST_WEIGHT = 500, 1e-6, 1e-12
 LEAST_HELD = 50  # held-out rows that say whether there are components at all
 # of the log-likelihood of all rows that a last step is worth: a weight off by half of its standard
 # error costs as much
@@ -223,6 +225,8 @@ class TrainClassifiers:
     Newton's method (:mod:`inference.structures.classifiers.output_layers`) as far as held-out rows
     do not clearly lose by it: components that overlap much leave a direction so flat that steps on
     batches end at random places of it. At the end :math:`\phi` is computed once from all rows.
+
+    Free weights of components end at their maximum for these networks.
 
     Components are named by their weights, the largest first; where there are labels, or parameters
     to start from, these name them.
@@ -838,6 +842,56 @@ class _Training:
         course.omega = best_omega
         return objective
 
+    def _best_weights(self, course: Course, objective: Tensor) -> Tensor:
+        r"""Free weights at their maximum for the kept networks, in place; their objective, (R,).
+
+        Steps on batches move the logits by the learning rate each: the weights of an early epoch
+        are still near those of the start. Given the networks the slope by the logits is
+        :math:`p_i - w_i \sum_j p_j`, p the mean pulls less the slopes of the penalties, and zero at
+        :math:`w = p / \sum_j p_j`. For the likelihood alone going there is a step of EM; a step
+        that lowers the objective is halved.
+        """
+        if self.about.weights != "free" or self.method.cost is None:
+            return objective
+        balance, _ = self.balance(course, self.kept)
+        omega = course.omega.log_softmax(-1)
+        some = self.kept[:: -(-len(self.kept) * omega.numel() // MOST_STORED)]
+        parts = list(self._joints(some, balance.phi.log(), torch.zeros_like(omega)))
+        ratios = torch.cat([joint for joint, _, _ in parts], 1)
+        labels = [terms.labels for _, _, terms in parts if terms.labels is not None]
+        of_rows = self.objective.labels is not None and self.objective.labels.on == "row"
+        terms = RowTerms(labels=torch.cat(labels) if of_rows else None)
+        size = torch.ones(self.num_restarts, 1).to(omega)
+        value = self._of_weights(ratios, omega, terms)
+        for _ in range(MOST_WEIGHT_STEPS):
+            goal = self.objective.row_pulls(ratios + omega.unsqueeze(1), terms).mean(1)
+            for penalty in self.objective.penalties:
+                goal = goal - penalty.slope(omega)
+            step = size * (goal.clamp(min=LEAST_WEIGHT).log().log_softmax(-1) - omega)
+            moved = (omega + step).log_softmax(-1)
+            change = float((moved.exp() - omega.exp()).abs().max())
+            if change < WEIGHT_CHANGE:
+                break
+            new = self._of_weights(ratios, moved, terms)
+            rises = (new >= value).unsqueeze(-1)
+            omega, value = torch.where(rises, moved, omega), torch.maximum(new, value)
+            size = torch.where(rises, (2 * size).clamp(max=1.0), 0.5 * size)
+        course.omega = omega
+        balance, of_kept = self.balance(course, self.kept)
+        return self.held_out(course, balance) if len(self.held) else of_kept.double().cpu()
+
+    def _of_weights(self, ratios: Tensor, log_weights: Tensor, terms: RowTerms) -> Tensor:
+        """Objective of log-weights (R, C) a row less the penalties, (R,), up to a constant."""
+        joint = ratios + log_weights.unsqueeze(1)
+        ratio, label, labelled = self.objective.values(joint, None, terms)
+        value = ratio / joint.shape[1]
+        if terms.labels is not None and self.objective.labels is not None:
+            count = labelled.clamp(min=1).to(label)
+            value = value + self.objective.labels.strength * label / count
+        for penalty in self.objective.penalties:
+            value = value - penalty.value(log_weights)
+        return value
+
     def _along(self, course: Course, step: Direction, before: Tensor) -> tuple[Balance, Tensor]:
         """Statistics and objective after a step, halved until it rises or left out."""
         owner, theta, omega = self.networks.owner, self.networks.theta.clone(), course.omega
@@ -865,6 +919,7 @@ class _Training:
             course.omega = course.best_omega
         self.anchor = None
         objective = self._last_steps(course, course.last if keep_last else course.best)
+        objective = self._best_weights(course, objective)
         every = torch.arange(self.rows.num_rows)
         balance, _ = self.balance(course, every)
         log_phi = balance.phi.log()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from papers.classifier_losses import unnorm_neg_ctc
+from scipy import optimize
 from torch import Tensor, nn
 
 from inference import (
@@ -204,6 +205,44 @@ def quietly(*args: Any, **settings: Any) -> Fit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fit(*args, **settings)
+
+
+@pytest.mark.parametrize("told", ["rows", "missing", "labels", "penalty"])
+def test_free_weights_are_at_their_maximum_however_early_training_ends(told: str) -> None:
+    """Steps on batches leave them near the start; here the objective is searched by hand."""
+    data, component = two_normals(600)
+    data = data.astype(np.float64)
+    if told == "missing":
+        data[:100, 0] = np.nan
+    labels = np.where(np.arange(600) < 150, component, -1)
+    model = InClassNet((1, 1), 2, networks=Dense((6,)), weights="free")
+    method = TrainClassifiers(
+        labels=Labels(labels, strength=2.0) if told == "labels" else None,
+        penalties=(EvenWeights(0.2),) if told == "penalty" else (),
+        max_epochs=2,
+        validation_share=0.0,
+        last_steps=0,
+    )
+    found = quietly(model, data, method, num_restarts=1)
+    ratios = model.log_ratios(model.check_data(data)[0], found.params).sum(0)
+
+    def objective(first: float) -> float:
+        weights = torch.tensor([first, 1 - first], dtype=F64)
+        joint = ratios + weights.log()
+        value = joint.logsumexp(-1).mean()
+        if told == "labels":
+            right = joint.log_softmax(-1)[torch.arange(150), torch.from_numpy(labels[:150])]
+            value = value + 2.0 * right.mean()
+        if told == "penalty":
+            value = value - 0.2 * weights.square().sum()
+        return float(value)
+
+    best = optimize.minimize_scalar(lambda w: -objective(w), bounds=(0.01, 0.99), method="bounded")
+    assert float(found.params["weights"][0]) == pytest.approx(best.x, abs=1e-3)
+    if told in ("rows", "missing"):
+        posterior = found.posterior_latents(data)["components"].mean(0)
+        torch.testing.assert_close(found.params["weights"], posterior, rtol=0, atol=1e-4)
+        assert found.objective == pytest.approx(found.log_likelihood / len(data))
 
 
 def test_two_normals_are_found() -> None:

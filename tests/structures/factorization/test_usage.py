@@ -233,6 +233,18 @@ def test_too_few_components_show_in_their_noise() -> None:
     assert result.left[4] < min(result.left[3], result.left[5])
 
 
+def test_rows_of_zeros_count_as_rows_that_use_nothing() -> None:
+    """One component of amounts that show: the share of rows with counts is its proportion."""
+    rng = np.random.default_rng(0)
+    used = rng.random(300) < 0.4
+    rows = rng.poisson(used[:, None] * rng.gamma(4.0, 10.0, size=(300, 1)) * PHI[0])
+    assert 80 < (rows.sum(1) == 0).sum() < 220
+    fitted = fit(UsageFactorization(3, 1, shape=4.0), rows)
+    assert float(fitted.params["proportions"][0]) == pytest.approx(
+        (rows.sum(1) > 0).mean(), abs=2e-3
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -252,7 +264,14 @@ def test_too_few_components_show_in_their_noise() -> None:
         (lambda: UsageFactorization(4, 2)(), "give data, or num_rows"),
         (lambda: fit(UsageFactorization(2, 1), [[1.0, -2.0], [3.0, 1.0]]), "negative value"),
         (lambda: fit(UsageFactorization(2, 1), [[1.0, 2.5], [3.0, 1.0]]), "whole counts"),
-        (lambda: fit(UsageFactorization(2, 1), [[0.0, 0.0], [3.0, 1.0]]), "row 0 holds no counts"),
+        (
+            lambda: fit(UsageFactorization(2, 2), [[0.0, 0.0], [3.0, 1.0]]),
+            "rows with counts, got 1",
+        ),
+        (
+            lambda: fit(UsageFactorization(2, 1), [[math.nan] * 2, [3.0, 1.0]]),
+            "row 0 has no observed entry",
+        ),
         (
             lambda: fit(UsageFactorization(2, 1), [[1.0, 2.0], [3.0, 1.0]], SAEM(synchronous=True)),
             "one component after another",
