@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 
 from inference.acdc.criterion import AcdcResult, acdc
 from inference.base.frames import pd
@@ -26,7 +27,6 @@ from inference.base.outcome import RowsWarning
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
-from inference.metrics import match_components
 from inference.programs.global_state import quiet
 from inference.selection.factorization_criteria import fit_grid
 from ppl_models.parts.repr import shows_briefly
@@ -161,8 +161,22 @@ def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.n
         half = refit(
             whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed
         )
-    match = match_components(half.params["signatures"], whole.params["signatures"])
-    return match.cosine_error  # pairs stand in the order of the second argument
+    return _turned_errors(*(fitted.params["signatures"].cpu().numpy() for fitted in (half, whole)))
+
+
+def _turned_errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    r"""Cosine error of every wanted signature, (K,), :math:`1 - |\cos|`, of the best pairs.
+
+    Signatures that may be negative are as good with the other sign, activities turned with them.
+
+    Args:
+        found: (K, J); wanted: (K, J).
+    """
+    lengths = [np.linalg.norm(part, axis=1).clip(1e-300) for part in (found, wanted)]
+    errors = np.maximum(0.0, 1 - np.abs(found @ wanted.T) / np.outer(*lengths))
+    rows, columns = linear_sum_assignment(errors)
+    own: np.ndarray = errors[rows, columns][np.argsort(columns)]
+    return own
 
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]

@@ -13,6 +13,7 @@ from inference.report import write_selection_report
 from inference.report.components import why
 from inference.selection import compare_criteria, fit_grid, parallel_analysis, reproducibility
 from inference.selection.reproducibility import Reproducibility
+from ppl_models.matrix_factorization import GaussianFactorization
 
 
 def test_real_components_return_and_that_of_one_row_does_not():
@@ -52,6 +53,16 @@ def test_known_signatures_are_refused():
     told = fit(factory(2), x, num_restarts=1, fixed={"signatures": known})
     with pytest.raises(ValueError, match="reproducibility: not worked out for a fit with fixed"):
         reproducibility({2: told}, x)
+
+
+def test_signs_of_signatures_do_not_matter():
+    """A contrast, whose entries add up to nought, has the one sign or the other by chance."""
+    rng, signatures = np.random.default_rng(0), np.zeros((2, 8))
+    signatures[0, :2], signatures[1, 4:] = (1, -1), 1
+    x = rng.normal(size=(200, 2)) * [3, 1.5] @ signatures + 0.3 * rng.normal(size=(200, 8))
+    whole = fit(GaussianFactorization(8, 2), x, num_restarts=1)
+    found = reproducibility({2: whole}, x, num_pairs=6, num_restarts=1)
+    assert found.errors[2].max() < 0.05
 
 
 def test_the_page_says_why(tmp_path):
