@@ -31,7 +31,7 @@ doi:10.1111/j.1467-9868.2010.00740.x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,7 +79,7 @@ class SplitEdge:
         site: of the parameter; "graph" among attributes.
         child, parent: item and latent, or two attributes.
         value: its first coefficient, its failure, or its information in nats; low, high: the
-            interval; NaN where the second half does not determine it.
+            interval; NaN where the second half does not determine it, or puts it on its bound.
         p_value: 1 where it cannot be tested.
         adjusted: the least target rate at which it is kept.
         kept: at the target.
@@ -151,7 +151,8 @@ class SplitInference(Answer):
         if untested:
             words.append(
                 f"{counted(untested, 'edge')} of the chosen graph could not be tested, for the"
-                " second half does not determine them: they are not kept."
+                " second half does not determine them, or puts them on their bound: they are not"
+                " kept."
             )
         return tuple(words)
 
@@ -289,12 +290,22 @@ def _test_of(
 
     def of_network(first: Fit, _: Tensor, rows: Tensor) -> Tested:
         kept = trim(first)
-        second = fit(kept.model, rows, EM(), init=dict(kept.params), num_restarts=1)
-        return second, None, tuple(_wald_edges(second, rows, items, level))
+        # exactly one off the graph, which EM never leaves, nor from a failure of nearly one
+        start = kept.params | {
+            name: torch.where(graph.mT > 0, kept.params[name], 1.0)
+            for name, graph in kept.graphs.items()
+        }
+        second = fit(kept.model, rows, EM(), init=start, num_restarts=1)
+        return second, None, tuple(_wald_edges(second, kept.graphs, rows, items, level))
 
     def of_layers(first: Fit, _: Tensor, rows: Tensor) -> Tested:
         second = polish(first, rows)
-        return second, None, tuple(_wald_edges(second, rows, items, level))
+        graphs = {
+            layer.loadings: layer.item_edges
+            for layer in second.structure.layers
+            if layer.item_edges is not None
+        }
+        return second, None, tuple(_wald_edges(second, graphs, rows, items, level))
 
     def of_attributes(first: Fit, choosing: Tensor, rows: Tensor) -> Tested:
         graph = report_of_table(first, choosing, knowledge=knowledge).causal.graph
@@ -374,14 +385,18 @@ def _uncertainty(second: Fit, rows: Tensor) -> tuple[Uncertainty, frozenset[str]
 
 
 def _wald_edges(
-    second: Fit, rows: Tensor, items: tuple[str, ...], level: float
+    second: Fit, graphs: Mapping[str, Tensor], rows: Tensor, items: tuple[str, ...], level: float
 ) -> Iterator[SplitEdge]:
-    """Edges of a fit on a chosen graph, with Wald tests on its rows."""
+    """Edges of a chosen graph, with Wald tests of a fit on it to other rows.
+
+    All of them, also where the fit is next to no edge: those left out for that would have had the
+    largest p-values of false edges.
+    """
     found, unknown = _uncertainty(second, rows)
     errors, intervals = found.standard_errors, found.intervals(level)
     place = {name: k for k, name in enumerate(found.names) if name not in unknown}
     layers = {layer.loadings: layer for layer in second.structure.layers}
-    for site, graph in second.graphs.items():
+    for site, graph in graphs.items():
         value, error = second.params[site], errors[site]
         low, high = intervals[site]
         layer = layers.get(site)
