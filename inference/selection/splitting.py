@@ -14,9 +14,10 @@ p-values, with :math:`c_m = \sum_{i \le m} 1 / i` for any. The bound counts edge
 beside the rest of :math:`\hat G`; where A misses edges, a wrong one can stand in for them.
 
 Tests, each of "no such edge": Wald's of all coefficients of an item on a latent (encoders,
-estimated Q-matrices); Wald's one-sided of a failure below one, its bound (noisy-OR); the largest
-p-value of conditional independence given any set next to either attribute in :math:`\hat G`, of the
-refitted table at its effective rows (graphs among attributes).
+estimated Q-matrices), by F with the degrees of freedom of its variance where the item is normal;
+Wald's one-sided of a failure below one, its bound (noisy-OR); the largest p-value of conditional
+independence given any set next to either attribute in :math:`\hat G`, of the refitted table at its
+effective rows (graphs among attributes).
 
 Why not stability selection: its bound on the number of false edges, :math:`s^2 / ((2 \tau - 1) P)`
 for s of P possible edges chosen in each half, is far above q s in graphs of items and few latents,
@@ -37,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import chdtrc, ndtr
+from scipy.special import chdtrc, fdtrc, ndtr
 from torch import Tensor
 
 from inference.base.drawing import Answer, draw
@@ -395,6 +396,7 @@ def _wald_edges(
     found, unknown = _uncertainty(second, rows)
     errors, intervals = found.standard_errors, found.intervals(level)
     place = {name: k for k, name in enumerate(found.names) if name not in unknown}
+    worth = _worth(found)
     layers = {layer.loadings: layer for layer in second.structure.layers}
     for site, graph in graphs.items():
         value, error = second.params[site], errors[site]
@@ -416,8 +418,31 @@ def _wald_edges(
                     point = found.estimate[known]
                     spread = found.covariance[known][:, known]
                     statistic = float(point @ torch.linalg.pinv(spread, hermitian=True) @ point)
-                    p_value = float(chdtrc(len(known), statistic))
+                    p_value = _tail(len(known), statistic, worth.get((site, at)))
             yield SplitEdge(site, children[j], parents[k], float(value[at]), *numbers, p_value)
+
+
+def _worth(found: Uncertainty) -> dict[tuple[str, tuple[int, ...]], tuple[float, float]]:
+    """Rows and degrees of freedom of the variance with which an entry of normal items scatters."""
+    if found.scales is None:
+        return {}
+    rows, freedom = found.scales.freedom(found.coordinates, found.estimate, found.covariance)
+    return {
+        (site, tuple(at)): (float(rows[place[tuple(at)]]), float(freedom[place[tuple(at)]]))
+        for site, place in found.scales.locations.items()
+        for at in (place >= 0).nonzero().tolist()
+    }
+
+
+def _tail(size: int, statistic: float, worth: tuple[float, float] | None) -> float:
+    r"""Chance of a larger Wald statistic: chi-square, or F(size, :math:`\nu`) of normal items.
+
+    As their intervals are Student's t, with statistic :math:`\nu / n` times as large.
+    """
+    if worth is None:
+        return float(chdtrc(size, statistic))
+    rows, freedom = worth
+    return float(fdtrc(size, freedom, statistic * freedom / rows / size))
 
 
 def _entries(layer: GeneralizedLinearLayer, item: int, latent: int) -> list[tuple[int, int]]:

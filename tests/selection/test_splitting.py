@@ -19,7 +19,7 @@ from inference.programs import simulate
 from inference.selection import polish, split_inference
 from inference.selection.splitting import SplitEdge, _adjusted, _uncertainty, _wald_edges
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, NoisyOr
+from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, NoisyOr, Normal
 
 
 def rows_of_encoder(num_rows: int = 600, seed: int = 0) -> torch.Tensor:
@@ -95,6 +95,26 @@ def test_an_edge_that_the_second_half_has_next_to_none_of_is_tested() -> None:
     (edge,) = (own for own in edges if (own.child, own.parent[-1]) == ("item 0", "1"))
     assert abs(edge.value) < 0.05
     assert edge.p_value > 0.8
+
+
+def test_p_values_of_normal_items_are_those_of_their_intervals() -> None:
+    """At one minus the p-value an interval ends at zero, by Student's t of few rows."""
+    truth = encoder_truth(3, 1.5, 3.0, True)
+    graph = truth["loadings_1"] != 0
+    graph[0, 1] = True  # item 0 is of latent 0 alone
+    model = DeepDiscreteEncoder(15, (3,), Normal(), penalty=None).restricted([graph.int().tolist()])
+    data = simulate(model, truth, 0, None, 30)["items"]
+    refit = fit(model, data, init=truth, num_restarts=1)
+    items = tuple(map(str, range(15)))
+
+    def edge_at(level: float) -> SplitEdge:
+        edges = _wald_edges(refit, {"loadings_1": graph}, data, items, level)
+        return next(edge for edge in edges if (edge.child, edge.parent[-1]) == ("0", "1"))
+
+    p_value = edge_at(0.95).p_value
+    edge = edge_at(1 - p_value)
+    assert 0.01 < p_value < 1
+    assert min(abs(edge.low), abs(edge.high)) < 1e-6 * abs(edge.value)
 
 
 def test_edges_of_a_network_are_those_that_the_first_half_chose() -> None:
