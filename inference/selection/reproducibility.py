@@ -117,13 +117,14 @@ def reproducibility(
             "reproducibility: fits must be a non-empty mapping from the number of components to"
             " its fit"
         )
+    tables = {}  # each with its columns in the order of the fit
     for k, fit in fits.items():
         if "signatures" not in fit.params:
             raise ValueError(
                 f"reproducibility: a factorization was expected, got {type(fit.model).__name__}"
             )
         fit.refuse_labels("reproducibility")
-        table, _ = checked_as_fitted(fit, data, for_fit=True)
+        tables[k] = table = checked_as_fitted(fit, data, for_fit=True)[0]
         if len(table) != fit.num_rows:
             raise ValueError(
                 f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows; the data have "
@@ -151,7 +152,7 @@ def reproducibility(
         for side, rows in enumerate((order[:half], order[half:])):
             drawn = int(torch.randint(2**31, (1,), generator=generator))
             for k, error in errors.items():
-                error[pair, side] = _error(fits[k], table[rows], num_restarts, drawn)
+                error[pair, side] = _error(fits[k], tables[k][rows], num_restarts, drawn)
     return Reproducibility(errors)
 
 

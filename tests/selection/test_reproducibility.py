@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.counts import counts, factory
 
-from inference import fit
+from inference import Fit, fit
 from inference.acdc import acdc
 from inference.plots import plot_return
 from inference.report import write_selection_report
@@ -44,6 +45,22 @@ def test_reproducibility_by_hand():
     assert found.numbers() == [3]
     assert found.numbers(0.31) == [2, 3]
     assert found.numbers(0.01) == [3]  # none returns: the nearest
+
+
+def test_fits_may_have_their_columns_in_orders_of_their_own():
+    frame = pd.DataFrame(counts(n=60)).add_prefix("c")
+    fits = fit_grid(factory, frame, (2, 3), num_restarts=2)
+    turned = fit(factory(2), frame[frame.columns[::-1]], num_restarts=2)
+    found = reproducibility(fits, frame, num_pairs=2, num_restarts=2)
+    mixed = reproducibility({2: turned, 3: fits[3]}, frame, num_pairs=2, num_restarts=2)
+    order = [int(np.argmax(row)) for row in _cosines(turned, fits[2])]
+    np.testing.assert_allclose(mixed.errors[2], found.errors[2][..., order], atol=0.02)
+
+
+def _cosines(turned: Fit, fitted: Fit) -> np.ndarray:
+    one, other = turned.params["signatures"].numpy()[:, ::-1], fitted.params["signatures"].numpy()
+    lengths = np.outer(*(np.linalg.norm(part, axis=1) for part in (one, other)))
+    return (one @ other.T) / lengths
 
 
 def test_known_signatures_are_refused():
