@@ -171,6 +171,15 @@ def test_other_numbers_of_the_attributes_give_the_same_class(order: tuple[int, .
         )
 
 
+def test_graphs_with_the_same_names_in_other_orders_are_compared_by_names() -> None:
+    one = cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("abc"))
+    same = cpdag_of(dag_of_edges(3, [(2, 0), (1, 0)]), list("cba"))
+    assert shd(one, same) == shd(same, one) == 0
+    assert compare_graphs(one, same).exact
+    assert shd(one, cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("cba"))) == 3
+    assert shd(one, cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("xyz"))) == 0
+
+
 def test_bad_graphs() -> None:
     circle = np.zeros((4, 4))
     circle[1, 2] = circle[2, 3] = circle[3, 1] = circle[0, 1] = 1
