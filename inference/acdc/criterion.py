@@ -360,7 +360,7 @@ def acdc(
     """
     seed = as_seed("acdc", seed)
     discrepancy = KDE() if discrepancy is None else discrepancy
-    table = _check(fits, data, num_draws, calibrate, penalty, min_share)
+    tables = _check(fits, data, num_draws, calibrate, penalty, min_share)
     max_draws = 4 * num_draws if max_draws is None else max_draws
     check_size(
         "acdc", "max_draws", max_draws, num_draws, f"an integer of at least num_draws = {num_draws}"
@@ -373,14 +373,14 @@ def acdc(
 
     def draw(num: int) -> None:
         for k, generator in generators.items():
-            noise = _noise(fits[k], table, fits[k].local, generator, num)
+            noise = _noise(fits[k], tables[k], fits[k].local, generator, num)
             values, by_column = _values(noise, discrepancy)
             every[k] = np.concatenate([every[k], values]) if k in every else values
             used[k] = used.get(k, 0) + noise.used.sum((0, 1))
             columns[k].append(by_column)
             if k not in mean:
                 mean[k], sd[k] = _null(
-                    fits[k], noise, discrepancy, calibrate, generator, num_draws, table
+                    fits[k], noise, discrepancy, calibrate, generator, num_draws, tables[k]
                 )
                 weights[k] = noise.shares if weighted else np.ones(k)
 
@@ -460,7 +460,8 @@ def _check(
     calibrate: Null,
     penalty: float,
     min_share: float,
-) -> torch.Tensor:
+) -> dict[int, torch.Tensor]:
+    """Table of each fit, its columns in the order that the fit has them."""
     if not isinstance(fits, Mapping) or not fits:
         raise ValueError(
             "acdc: fits must be a non-empty mapping from the number of components to its fit"
@@ -474,7 +475,7 @@ def _check(
         raise ValueError(f"acdc: penalty must not be negative, got {penalty!r}")
     if not (isinstance(min_share, int | float) and 0 < min_share < 1):
         raise ValueError(f"acdc: min_share must lie between 0 and 1, got {min_share!r}")
-    table: torch.Tensor | None = None
+    tables = {}
     for k, fit in fits.items():
         if not isinstance(fit, Fit):
             raise ValueError(f"acdc: fits[{k!r}] must be a Fit, got {type(fit).__name__}")
@@ -482,13 +483,12 @@ def _check(
         own = getattr(fit.model, "num_components", None)
         if own != k:
             raise ValueError(f"acdc: fits[{k!r}] has num_components = {own!r}")
-        table, _ = checked_as_fitted(fit, data)
-        if len(table) != fit.num_rows:
+        tables[k], _ = checked_as_fitted(fit, data)
+        if len(tables[k]) != fit.num_rows:
             raise ValueError(
-                f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(table)}"
+                f"acdc: fits[{k}] was fitted to {fit.num_rows} rows, the data have {len(tables[k])}"
             )
-    assert table is not None  # fits is not empty
-    return table
+    return tables
 
 
 def _noise(

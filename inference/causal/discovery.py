@@ -68,6 +68,7 @@ class CausalReport:
         open_edges: bool (K, K), symmetric, edges that may not be there: they are drawn dotted.
         level: of the tests.
         searched: the CPDAG with the largest score that the search met, on the table itself.
+        confidence: of the intervals.
     """
 
     graph: Cpdag
@@ -84,6 +85,7 @@ class CausalReport:
     open_edges: np.ndarray
     level: float
     searched: Cpdag
+    confidence: float = 0.95
 
     @property
     def probability(self) -> float:
@@ -374,6 +376,7 @@ def discover(
         open_edges,
         level,
         searched,
+        confidence,
     )
 
 

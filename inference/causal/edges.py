@@ -35,7 +35,7 @@ import numpy as np
 from inference.base.drawing import draw
 from inference.causal.exact import ExactSearch
 from inference.causal.ges import GES
-from inference.causal.graphs import Cpdag, as_names
+from inference.causal.graphs import Cpdag, as_names, shd
 from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
 from inference.causal.pdags import Pdag, class_of, extension_of, members
 from inference.causal.scores import Score, Search, all_set_scores, score_rule
@@ -286,9 +286,12 @@ class EdgeProbabilities:
         return self.classes[0][0]
 
     def of(self, graph: Cpdag) -> float:
-        """The probability of a CPDAG; NaN where it is not among ``classes``."""
+        """The probability of a CPDAG; NaN where it is not among ``classes``.
+
+        Names in another order than those of these graphs are followed.
+        """
         for other, share in self.classes:
-            if np.array_equal(other.matrix, graph.matrix):
+            if other.matrix.shape == graph.matrix.shape and shd(other, graph) == 0:
                 return share
         return float("nan")
 

@@ -270,12 +270,22 @@ def v_structures(graph: Any) -> tuple[tuple[int, int, int], ...]:
     return tuple(sorted(found))
 
 
-def _check_same_size(owner: str, one: np.ndarray, two: np.ndarray) -> None:
+def _matrices(owner: str, names: tuple[str, str], *graphs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices of two graphs, the second in the order of the first where both name the same."""
+    one, two = (
+        check_graph_matrix(owner, own, name) for own, name in zip(graphs, names, strict=True)
+    )
     if one.shape != two.shape:
         raise ValueError(
             f"{owner}: two graphs on the same attributes were expected, got {len(one)} and"
             f" {len(two)}"
         )
+    if all(isinstance(own, Cpdag) for own in graphs):
+        first, second = (own.names for own in graphs)
+        if first != second and set(first) == set(second):
+            order = [second.index(name) for name in first]
+            two = two[np.ix_(order, order)]
+    return one, two
 
 
 def shd(first: Any, second: Any) -> int:
@@ -284,9 +294,7 @@ def shd(first: Any, second: Any) -> int:
     Of two CPDAGs it does not depend on the members of the classes; of two DAGs every turned arrow
     counts once.
     """
-    one = check_graph_matrix("shd", first, "first")
-    two = check_graph_matrix("shd", second, "second")
-    _check_same_size("shd", one, two)
+    one, two = _matrices("shd", ("first", "second"), first, second)
     differs = (one != two) | (one != two).T
     return int(np.triu(differs, 1).sum())
 
@@ -314,12 +322,13 @@ class GraphComparison:
 def compare_graphs(found: Any, truth: Any) -> GraphComparison:
     """Compare two CPDAGs (or two graphs of the same kind), bool (K, K) or :class:`Cpdag`.
 
+    Two with the same names in different orders are compared by these, others by place.
+
     Args:
         found: the estimated graph.
         truth: the reference.
     """
-    one = check_graph_matrix("compare_graphs", found, "found")
-    two = check_graph_matrix("compare_graphs", truth, "truth")
+    one, two = _matrices("compare_graphs", ("found", "truth"), found, truth)
     distance = shd(one, two)
     ours, theirs = np.triu(one | one.T), np.triu(two | two.T)
     common = ours & theirs

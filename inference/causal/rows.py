@@ -477,8 +477,8 @@ def compare_on_rows(
         names: of the attributes; None for those of the first graph that has some.
 
     Raises:
-        ValueError: for no graphs, one that stands for no DAG, one on another number of attributes,
-            or what are no probabilities.
+        ValueError: for no graphs, one that stands for no DAG, one on another number of attributes
+            or with their names in another order, or what are no probabilities.
     """
     owner = "compare_on_rows"
     ratios, weights = _likelihoods(owner, posterior, table)
@@ -491,6 +491,12 @@ def compare_on_rows(
     dags: dict[Any, tuple[tuple[int, ...], np.ndarray]] = {}
     for graph in graphs:
         matrix = check_graph_matrix(owner, graph)
+        named = tuple(graph.names) if isinstance(graph, Cpdag) else tuple(labels)
+        if named != tuple(labels) and set(named) == set(labels):
+            raise ValueError(
+                f"{owner}: graphs on the attributes in one order, {', '.join(labels)}, were"
+                f" expected, got one on {', '.join(named)}"
+            )
         if len(matrix) != num_attributes:
             raise ValueError(
                 f"{owner}: graphs on {num_attributes} attributes were expected, got one on"

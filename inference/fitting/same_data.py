@@ -11,6 +11,7 @@ from inference.base.streaming.row_blocks import RowBlocks
 from inference.fitting.columns import as_fitted, count_rows
 from inference.fitting.posterior import log_likelihood_rows
 from inference.fitting.record import FitRecord
+from ppl_models.parts.repr import listed
 
 ROUNDING = 1e-4  # of a log-likelihood, within which that of the same rows comes out again
 LEAST = 100.0  # nats that this is a share of, at least
@@ -49,4 +50,18 @@ def refuse_other_data(owner: str, fit: FitRecord, data: Any) -> None:
         raise ValueError(
             f"{owner}: data: the rows of the fit were expected, whose log-likelihood is"
             f" {fit.log_likelihood:.2f}, got others with {found:.2f}"
+        )
+
+
+def refuse_other_order(owner: str, fit: FitRecord, other: FitRecord) -> None:
+    """Refuse fits of the same columns in two orders, where both are refitted to one table.
+
+    Raises:
+        ValueError: with both orders.
+    """
+    one, two = list(map(str, fit.item_names)), list(map(str, other.item_names))
+    if one != two and sorted(one) == sorted(two):
+        raise ValueError(
+            f"{owner}: fits of the columns in one order were expected, got {listed(one)} and"
+            f" {listed(two)}: fit both to the same table"
         )

@@ -219,6 +219,14 @@ class NormalScales:
     entries: Mapping[str, Tensor] = field(default_factory=dict)
     reciprocals: Mapping[str, Tensor] = field(default_factory=dict)
 
+    def freedom(
+        self, coordinates: Coordinates, free: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        r"""Rows n that each variance is worth, and degrees of freedom :math:`\nu` left, (D,)."""
+        slopes = _slopes(lambda vector: self.variances(coordinates.params(vector)).log(), free)
+        rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
+        return rows, (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
+
     def limits(
         self, level: float, coordinates: Coordinates, free: Tensor, covariance: Tensor
     ) -> dict[str, tuple[Tensor, Tensor]]:
@@ -231,9 +239,7 @@ class NormalScales:
         from scipy.special import chdtri, stdtrit
 
         tail = (1 - level) / 2
-        slopes = _slopes(lambda vector: self.variances(coordinates.params(vector)).log(), free)
-        rows = 2 / ((slopes @ covariance) * slopes).sum(-1).clamp(min=2 / MOST_ROWS)
-        freedom = (rows - self.num_coefficients.to(rows)).clamp(min=LEAST_FREEDOM)
+        rows, freedom = self.freedom(coordinates, free, covariance)
         values = rows * self.variances(coordinates.params(free)).flatten()
         low, high = (
             values / torch.from_numpy(chdtri(freedom.cpu().numpy(), share)).to(values)

@@ -221,7 +221,8 @@ def _edges(report: AttributeReport) -> Iterator[Part]:
         lines.append([*shown, remark])
     arrows = ("P(first → second)", "P(second → first)") if has_arrows else ()
     chances = () if found is None else ("P(joined)", *arrows)
-    head = ("attributes", "dependence given the other causes, nats (95 %)", *chances, "")
+    dependence = f"dependence given the other causes, nats ({100 * causal.confidence:g} %)"
+    head = ("attributes", dependence, *chances, "")
     yield from cut(Table(head, lines), MOST_PAIRS, "most probable")
     yield Note(say("causal.never_nought"))
 

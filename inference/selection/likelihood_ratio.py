@@ -44,7 +44,7 @@ from inference.fitting.columns import as_fitted
 from inference.fitting.fit import fit
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.fitting.same_data import refuse_other_data
+from inference.fitting.same_data import refuse_other_data, refuse_other_order
 from inference.programs.global_state import quiet
 from inference.programs.posterior_predictive import observed_values, replicate
 from inference.programs.program import Params, Program, simulate
@@ -163,7 +163,8 @@ def likelihood_ratio_test(
 
     Raises:
         ValueError: for numbers out of range, posterior draws, a log-likelihood that is not known,
-            other rows than those of ``small``, or a program that cannot draw data like these.
+            other rows than those of ``small``, columns in another order, or a program that cannot
+            draw data like these.
     """
     seed = as_seed("likelihood_ratio_test", seed)
     check_size("likelihood_ratio_test", "num_replicates", num_replicates)
@@ -182,6 +183,7 @@ def likelihood_ratio_test(
                 " engine that sums them out, such as EM()"
             )
     refuse_other_data("likelihood_ratio_test", small, data)
+    refuse_other_order("likelihood_ratio_test", small, large)
     with quiet():  # said when the fits were made; of replicates, part of the answer
         problems = tuple(
             problem_of(fit_k.model, as_fitted(fit_k, data), seed) for fit_k in (small, large)

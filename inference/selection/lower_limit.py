@@ -44,7 +44,7 @@ from inference.base.structure import shrunken_estimates
 from inference.fitting.columns import as_fitted
 from inference.fitting.problem import problem_of
 from inference.fitting.result import Fit
-from inference.fitting.same_data import refuse_other_data
+from inference.fitting.same_data import refuse_other_data, refuse_other_order
 from inference.programs.global_state import quiet
 from inference.selection.likelihood_ratio import MOST_SETS, Search, simulated_like
 from inference.selection.order_selection.counting import Candidate, candidate_of
@@ -243,7 +243,7 @@ def at_least(
     Raises:
         ValueError: for fewer than two fits or a gap between them, a fit of another number, a kind
             of model whose components are not counted, posterior draws, weights, labels, other
-            rows than those of the fits, or settings out of range.
+            rows than those of the fits, columns in different orders, or settings out of range.
 
     Example:
         >>> import numpy as np
@@ -273,6 +273,7 @@ def at_least(
     candidate = _checked(fits)
     for fit_k in fits.values():
         refuse_other_data("at_least", fit_k, data)
+        refuse_other_order("at_least", fits[min(fits)], fit_k)
     noun = candidate.counting.number.removeprefix("num_").removesuffix("s")
     sizes = sorted(fits)
     tests: list[SizeTest] = []

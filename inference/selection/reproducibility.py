@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 
 from inference.acdc.criterion import AcdcResult, acdc
 from inference.base.frames import pd
@@ -26,7 +27,6 @@ from inference.base.outcome import RowsWarning
 from inference.fitting.columns import checked_as_fitted
 from inference.fitting.fit import fit as refit
 from inference.fitting.result import Fit
-from inference.metrics import match_components
 from inference.programs.global_state import quiet
 from inference.selection.factorization_criteria import fit_grid
 from ppl_models.parts.repr import shows_briefly
@@ -117,13 +117,14 @@ def reproducibility(
             "reproducibility: fits must be a non-empty mapping from the number of components to"
             " its fit"
         )
+    tables = {}  # each with its columns in the order of the fit
     for k, fit in fits.items():
         if "signatures" not in fit.params:
             raise ValueError(
                 f"reproducibility: a factorization was expected, got {type(fit.model).__name__}"
             )
         fit.refuse_labels("reproducibility")
-        table, _ = checked_as_fitted(fit, data, for_fit=True)
+        tables[k] = table = checked_as_fitted(fit, data, for_fit=True)[0]
         if len(table) != fit.num_rows:
             raise ValueError(
                 f"reproducibility: fits[{k}] was fitted to {fit.num_rows} rows; the data have "
@@ -151,26 +152,32 @@ def reproducibility(
         for side, rows in enumerate((order[:half], order[half:])):
             drawn = int(torch.randint(2**31, (1,), generator=generator))
             for k, error in errors.items():
-                error[pair, side] = _error(fits[k], table[rows], num_restarts, drawn)
+                error[pair, side] = _error(fits[k], tables[k][rows], num_restarts, drawn)
     return Reproducibility(errors)
 
 
 def _error(whole: Fit, rows: torch.Tensor, num_restarts: int, seed: int) -> np.ndarray:
     """Cosine error of every component, (K,)."""
-    from scipy.optimize import linear_sum_assignment
-
     with quiet():  # a half that has not converged shows as one that does not return
         half = refit(
             whole.model, rows, whole.method, init="spectral", num_restarts=num_restarts, seed=seed
         )
-    found, wanted = (each.params["signatures"].double().cpu().clone() for each in (half, whole))
-    if bool((wanted < 0).any()):
-        # with its activities a component of the other sign is the same one
-        cosines = torch.nn.functional.normalize(found) @ torch.nn.functional.normalize(wanted).mT
-        rows, columns = linear_sum_assignment(-cosines.abs().numpy())
-        found[rows] *= torch.where(cosines[rows, columns] < 0, -1.0, 1.0).unsqueeze(-1).to(found)
-    match = match_components(found, wanted)
-    return match.cosine_error  # pairs stand in the order of the second argument
+    return _turned_errors(*(fitted.params["signatures"].cpu().numpy() for fitted in (half, whole)))
+
+
+def _turned_errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    r"""Cosine error of every wanted signature, (K,), :math:`1 - |\cos|`, of the best pairs.
+
+    Signatures that may be negative are as good with the other sign, activities turned with them.
+
+    Args:
+        found: (K, J); wanted: (K, J).
+    """
+    lengths = [np.linalg.norm(part, axis=1).clip(1e-300) for part in (found, wanted)]
+    errors = np.maximum(0.0, 1 - np.abs(found @ wanted.T) / np.outer(*lengths))
+    rows, columns = linear_sum_assignment(errors)
+    own: np.ndarray = errors[rows, columns][np.argsort(columns)]
+    return own
 
 
 Criterion = Callable[[Mapping[int, Fit], Any, int], AcdcResult]

@@ -14,9 +14,10 @@ p-values, with :math:`c_m = \sum_{i \le m} 1 / i` for any. The bound counts edge
 beside the rest of :math:`\hat G`; where A misses edges, a wrong one can stand in for them.
 
 Tests, each of "no such edge": Wald's of all coefficients of an item on a latent (encoders,
-estimated Q-matrices); Wald's one-sided of a failure below one, its bound (noisy-OR); the largest
-p-value of conditional independence given any set next to either attribute in :math:`\hat G`, of the
-refitted table at its effective rows (graphs among attributes).
+estimated Q-matrices), by F with the degrees of freedom of its variance where the item is normal;
+Wald's one-sided of a failure below one, its bound (noisy-OR); the largest p-value of conditional
+independence given any set next to either attribute in :math:`\hat G`, of the refitted table at its
+effective rows (graphs among attributes).
 
 Why not stability selection: its bound on the number of false edges, :math:`s^2 / ((2 \tau - 1) P)`
 for s of P possible edges chosen in each half, is far above q s in graphs of items and few latents,
@@ -31,13 +32,13 @@ doi:10.1111/j.1467-9868.2010.00740.x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import chdtrc, ndtr
+from scipy.special import chdtrc, fdtrc, ndtr
 from torch import Tensor
 
 from inference.base.drawing import Answer, draw
@@ -79,7 +80,7 @@ class SplitEdge:
         site: of the parameter; "graph" among attributes.
         child, parent: item and latent, or two attributes.
         value: its first coefficient, its failure, or its information in nats; low, high: the
-            interval; NaN where the second half does not determine it.
+            interval; NaN where the second half does not determine it, or puts it on its bound.
         p_value: 1 where it cannot be tested.
         adjusted: the least target rate at which it is kept.
         kept: at the target.
@@ -151,7 +152,8 @@ class SplitInference(Answer):
         if untested:
             words.append(
                 f"{counted(untested, 'edge')} of the chosen graph could not be tested, for the"
-                " second half does not determine them: they are not kept."
+                " second half does not determine them, or puts them on their bound: they are not"
+                " kept."
             )
         return tuple(words)
 
@@ -289,12 +291,22 @@ def _test_of(
 
     def of_network(first: Fit, _: Tensor, rows: Tensor) -> Tested:
         kept = trim(first)
-        second = fit(kept.model, rows, EM(), init=dict(kept.params), num_restarts=1)
-        return second, None, tuple(_wald_edges(second, rows, items, level))
+        # exactly one off the graph, which EM never leaves, nor from a failure of nearly one
+        start = kept.params | {
+            name: torch.where(graph.mT > 0, kept.params[name], 1.0)
+            for name, graph in kept.graphs.items()
+        }
+        second = fit(kept.model, rows, EM(), init=start, num_restarts=1)
+        return second, None, tuple(_wald_edges(second, kept.graphs, rows, items, level))
 
     def of_layers(first: Fit, _: Tensor, rows: Tensor) -> Tested:
         second = polish(first, rows)
-        return second, None, tuple(_wald_edges(second, rows, items, level))
+        graphs = {
+            layer.loadings: layer.item_edges
+            for layer in second.structure.layers
+            if layer.item_edges is not None
+        }
+        return second, None, tuple(_wald_edges(second, graphs, rows, items, level))
 
     def of_attributes(first: Fit, choosing: Tensor, rows: Tensor) -> Tested:
         graph = report_of_table(first, choosing, knowledge=knowledge).causal.graph
@@ -374,14 +386,19 @@ def _uncertainty(second: Fit, rows: Tensor) -> tuple[Uncertainty, frozenset[str]
 
 
 def _wald_edges(
-    second: Fit, rows: Tensor, items: tuple[str, ...], level: float
+    second: Fit, graphs: Mapping[str, Tensor], rows: Tensor, items: tuple[str, ...], level: float
 ) -> Iterator[SplitEdge]:
-    """Edges of a fit on a chosen graph, with Wald tests on its rows."""
+    """Edges of a chosen graph, with Wald tests of a fit on it to other rows.
+
+    All of them, also where the fit is next to no edge: those left out for that would have had the
+    largest p-values of false edges.
+    """
     found, unknown = _uncertainty(second, rows)
     errors, intervals = found.standard_errors, found.intervals(level)
     place = {name: k for k, name in enumerate(found.names) if name not in unknown}
+    worth = _worth(found)
     layers = {layer.loadings: layer for layer in second.structure.layers}
-    for site, graph in second.graphs.items():
+    for site, graph in graphs.items():
         value, error = second.params[site], errors[site]
         low, high = intervals[site]
         layer = layers.get(site)
@@ -401,8 +418,31 @@ def _wald_edges(
                     point = found.estimate[known]
                     spread = found.covariance[known][:, known]
                     statistic = float(point @ torch.linalg.pinv(spread, hermitian=True) @ point)
-                    p_value = float(chdtrc(len(known), statistic))
+                    p_value = _tail(len(known), statistic, worth.get((site, at)))
             yield SplitEdge(site, children[j], parents[k], float(value[at]), *numbers, p_value)
+
+
+def _worth(found: Uncertainty) -> dict[tuple[str, tuple[int, ...]], tuple[float, float]]:
+    """Rows and degrees of freedom of the variance with which an entry of normal items scatters."""
+    if found.scales is None:
+        return {}
+    rows, freedom = found.scales.freedom(found.coordinates, found.estimate, found.covariance)
+    return {
+        (site, tuple(at)): (float(rows[place[tuple(at)]]), float(freedom[place[tuple(at)]]))
+        for site, place in found.scales.locations.items()
+        for at in (place >= 0).nonzero().tolist()
+    }
+
+
+def _tail(size: int, statistic: float, worth: tuple[float, float] | None) -> float:
+    r"""Chance of a larger Wald statistic: chi-square, or F(size, :math:`\nu`) of normal items.
+
+    As their intervals are Student's t, with statistic :math:`\nu / n` times as large.
+    """
+    if worth is None:
+        return float(chdtrc(size, statistic))
+    rows, freedom = worth
+    return float(fdtrc(size, freedom, statistic * freedom / rows / size))
 
 
 def _entries(layer: GeneralizedLinearLayer, item: int, latent: int) -> list[tuple[int, int]]:

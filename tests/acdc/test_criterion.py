@@ -129,6 +129,17 @@ def test_a_column_of_one_value_says_nothing_of_the_number():
         assert (answer.num_components, answer.status) == (2, "confident")
 
 
+def test_fits_may_have_their_columns_in_orders_of_their_own():
+    rng = np.random.default_rng(0)
+    means = rng.gamma(1, 8, (120, 1)) * [1.0, 2.0, 4.0, 0.5]
+    frame = pd.DataFrame(1 + rng.poisson(means), columns=list("abcd"))
+    turned = fit(PoissonFactorization(4, 1), frame[list("dcba")])
+    fits = {k: fit(PoissonFactorization(4, k), frame, num_restarts=2) for k in (1, 2)}
+    one, other = acdc(fits, frame), acdc({1: turned, 2: fits[2]}, frame)
+    assert abs(one.raw[1] - other.raw[1])[0] < 0.1  # of other draws of the noise
+    np.testing.assert_array_equal(one.raw[2], other.raw[2])
+
+
 def test_null_of_plug_in_counts_patterns_not_seen():
     num, chance = 300, np.full(8, 0.4)
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from support.small_graphs import (
     random_dag,
 )
 
-from inference.causal import compare_graphs, cpdag_of, dag_of_edges
+from inference.causal import compare_graphs, cpdag_of, dag_of_edges, edge_probabilities
 from inference.causal.edges import all_classes, all_dags
 from inference.causal.graphs import (
     Cpdag,
@@ -169,6 +169,20 @@ def test_other_numbers_of_the_attributes_give_the_same_class(order: tuple[int, .
         assert np.array_equal(
             cpdag_of(dag[np.ix_(place, place)]).matrix, cpdag_of(dag).matrix[np.ix_(place, place)]
         )
+
+
+def test_graphs_with_the_same_names_in_other_orders_are_compared_by_names() -> None:
+    one = cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("abc"))
+    same = cpdag_of(dag_of_edges(3, [(2, 0), (1, 0)]), list("cba"))
+    assert shd(one, same) == shd(same, one) == 0
+    assert compare_graphs(one, same).exact
+    assert shd(one, cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("cba"))) == 3
+    assert shd(one, cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("xyz"))) == 0
+    table = np.random.default_rng(0).dirichlet(np.ones(8))
+    chances = edge_probabilities(table[None], 200, names=list("abc"))
+    modal = chances.modal
+    turned = Cpdag(modal.matrix[::-1, ::-1].copy(), modal.names[::-1])
+    assert chances.of(turned) == chances.of(modal) == chances.classes[0][1]
 
 
 def test_bad_graphs() -> None:

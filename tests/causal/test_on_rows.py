@@ -76,6 +76,16 @@ def test_hidden_profiles() -> None:
     assert "No graph explains the answers as well as a free table does" in independent.text()
 
 
+def test_a_graph_with_the_attributes_in_another_order_is_refused() -> None:
+    """Its first attribute was taken for the first of the posterior, whatever their names."""
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(8, 100, p=rng.dirichlet(np.ones(8)))
+    one = cpdag_of(dag_of_edges(3, [(0, 2), (1, 2)]), list("abc"))
+    other = cpdag_of(dag_of_edges(3, [(2, 0), (1, 0)]), list("cba"))
+    with pytest.raises(ValueError, match="in one order, a, b, c, were expected, got one on c, b"):
+        compare_on_rows([one, other], np.eye(8)[chosen])
+
+
 def test_bad_input() -> None:
     posterior = np.eye(4)
     with pytest.raises(ValueError, match="at least one graph was expected"):

@@ -16,7 +16,8 @@ from inference.inspection import item_fit, local_dependence
 from inference.selection import at_least, compare_groups, differential_items, fit_grid, item_scores
 from inference.selection.likelihood_ratio import likelihood_ratio_test
 from inference.uncertainty import standard_errors
-from ppl_models import AttributeGroups, LatentAttributeModel, Mixture
+from ppl_models import AttributeGroups, LatentAttributeModel, Mixture, NegativeBinomial, Poisson
+from ppl_models.parts.blocks import Blocks
 
 Q = ((1, 0), (1, 0), (1, 0), (0, 1), (0, 1), (0, 1), (1, 1))
 NAMES = tuple(f"q{j}" for j in range(len(Q)))
@@ -85,3 +86,20 @@ def test_the_rows_of_a_fit_pass_in_any_order_with_weights_and_in_single_precisio
     classes = fit(Mixture(2), rows, progress=False)
     refuse_other_data("here", classes, rows[::-1])
     refuse_other_data("here", classes, rows.astype("float32"))
+
+
+def test_fits_of_columns_in_another_order_are_refused_where_both_see_one_table() -> None:
+    """The larger model would take each column by the family of another."""
+    rng = np.random.default_rng(0)
+    group = rng.random(150) < 0.5
+    spread = rng.gamma(1, 8, 150)
+    rows = pd.DataFrame({"few": rng.poisson(1 + 5 * group), "spread": rng.poisson(spread)})
+    in_order = [(Poisson(), 1), (NegativeBinomial(), 1)]
+    small = fit(Mixture(1, Blocks(*in_order)), rows, num_restarts=2)
+    turned = fit(Mixture(2, Blocks(*in_order[::-1])), rows[["spread", "few"]], num_restarts=2)
+    for ask in (
+        lambda: likelihood_ratio_test(small, turned, rows, 5),
+        lambda: at_least({1: small, 2: turned}, rows, num_sets=19),
+    ):
+        with pytest.raises(ValueError, match="columns in one order .* few, spread and spread, few"):
+            ask()

@@ -168,8 +168,10 @@ def test_a_q_matrix_that_tells_profiles_not_apart(tmp_path: Path) -> None:
 def test_a_graph_in_words() -> None:
     design = causal_attributes("collider")
     items, _ = design.draw(2000, seed=4)
-    found = discover_attributes(fit(design.model, items, EM(tolerance=1e-6)), items, num_draws=60)
+    own_fit = fit(design.model, items, EM(tolerance=1e-6))
+    found = discover_attributes(own_fit, items, num_draws=60, confidence=0.8)
     text = re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", html_of(causal_parts(found))))
+    assert "dependence given the other causes, nats (80 %)" in text
     record = causal_record(found)
     assert record["determined"] is True
     assert {frozenset((edge["from"], edge["to"])) for edge in record["edges"]} == {

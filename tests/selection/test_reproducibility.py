@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.counts import counts, factory
 
-from inference import fit
+from inference import Fit, fit
 from inference.acdc import acdc
 from inference.plots import plot_return
 from inference.report import write_selection_report
@@ -57,6 +58,22 @@ def test_components_return_with_either_sign(family):
     assert result.table["returning"].tolist() == [2]
 
 
+def test_fits_may_have_their_columns_in_orders_of_their_own():
+    frame = pd.DataFrame(counts(n=60)).add_prefix("c")
+    fits = fit_grid(factory, frame, (2, 3), num_restarts=2)
+    turned = fit(factory(2), frame[frame.columns[::-1]], num_restarts=2)
+    found = reproducibility(fits, frame, num_pairs=2, num_restarts=2)
+    mixed = reproducibility({2: turned, 3: fits[3]}, frame, num_pairs=2, num_restarts=2)
+    order = [int(np.argmax(row)) for row in _cosines(turned, fits[2])]
+    np.testing.assert_allclose(mixed.errors[2], found.errors[2][..., order], atol=0.02)
+
+
+def _cosines(turned: Fit, fitted: Fit) -> np.ndarray:
+    one, other = turned.params["signatures"].numpy()[:, ::-1], fitted.params["signatures"].numpy()
+    lengths = np.outer(*(np.linalg.norm(part, axis=1) for part in (one, other)))
+    return (one @ other.T) / lengths
+
+
 def test_known_signatures_are_refused():
     """They were estimated in the halves, and seemed to return from none."""
     x = counts(n=30)
@@ -64,6 +81,16 @@ def test_known_signatures_are_refused():
     told = fit(factory(2), x, num_restarts=1, fixed={"signatures": known})
     with pytest.raises(ValueError, match="reproducibility: not worked out for a fit with fixed"):
         reproducibility({2: told}, x)
+
+
+def test_signs_of_signatures_do_not_matter():
+    """A contrast, whose entries add up to nought, has the one sign or the other by chance."""
+    rng, signatures = np.random.default_rng(0), np.zeros((2, 8))
+    signatures[0, :2], signatures[1, 4:] = (1, -1), 1
+    x = rng.normal(size=(200, 2)) * [3, 1.5] @ signatures + 0.3 * rng.normal(size=(200, 8))
+    whole = fit(GaussianFactorization(8, 2), x, num_restarts=1)
+    found = reproducibility({2: whole}, x, num_pairs=6, num_restarts=1)
+    assert found.errors[2].max() < 0.05
 
 
 def test_the_page_says_why(tmp_path):

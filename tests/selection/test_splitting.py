@@ -14,11 +14,12 @@ from split_edges import attribute_table, encoder_truth, network_truth
 from inference import fit
 from inference.causal import BackgroundKnowledge
 from inference.causal.tables import profiles
+from inference.inspection.noisy_or import trim
 from inference.programs import simulate
 from inference.selection import polish, split_inference
-from inference.selection.splitting import SplitEdge, _adjusted, _uncertainty
+from inference.selection.splitting import SplitEdge, _adjusted, _uncertainty, _wald_edges
 from inference.uncertainty import standard_errors
-from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, NoisyOr
+from ppl_models import Bernoulli, DeepDiscreteEncoder, LatentAttributeModel, NoisyOr, Normal
 
 
 def rows_of_encoder(num_rows: int = 600, seed: int = 0) -> torch.Tensor:
@@ -78,6 +79,53 @@ def test_a_false_edge_has_a_uniform_value() -> None:
         values.append(float(refit.params["loadings_1"][0, 1] / error))
     assert np.abs(np.mean(values)) < 3 / 12**0.5
     assert 0.4 < np.std(values) < 1.7
+
+
+def test_an_edge_that_the_second_half_has_next_to_none_of_is_tested() -> None:
+    """Without the largest p-values those of false edges are no longer uniform."""
+    truth = encoder_truth(3, 1.5, 3.0, False)
+    graph = truth["loadings_1"] != 0
+    graph[0, 1] = True  # item 0 is of latent 0 alone
+    model = DeepDiscreteEncoder(15, (3,), penalty=None).restricted([graph.int().tolist()])
+    data = simulate(model, truth, 8, None, 800)["items"]
+    refit = fit(model, data, init=truth, num_restarts=1)
+    items = tuple(f"item {j}" for j in range(15))
+    edges = list(_wald_edges(refit, {"loadings_1": graph}, data, items, 0.95))
+    assert len(edges) == int(graph.sum())
+    (edge,) = (own for own in edges if (own.child, own.parent[-1]) == ("item 0", "1"))
+    assert abs(edge.value) < 0.05
+    assert edge.p_value > 0.8
+
+
+def test_p_values_of_normal_items_are_those_of_their_intervals() -> None:
+    """At one minus the p-value an interval ends at zero, by Student's t of few rows."""
+    truth = encoder_truth(3, 1.5, 3.0, True)
+    graph = truth["loadings_1"] != 0
+    graph[0, 1] = True  # item 0 is of latent 0 alone
+    model = DeepDiscreteEncoder(15, (3,), Normal(), penalty=None).restricted([graph.int().tolist()])
+    data = simulate(model, truth, 0, None, 30)["items"]
+    refit = fit(model, data, init=truth, num_restarts=1)
+    items = tuple(map(str, range(15)))
+
+    def edge_at(level: float) -> SplitEdge:
+        edges = _wald_edges(refit, {"loadings_1": graph}, data, items, level)
+        return next(edge for edge in edges if (edge.child, edge.parent[-1]) == ("0", "1"))
+
+    p_value = edge_at(0.95).p_value
+    edge = edge_at(1 - p_value)
+    assert 0.01 < p_value < 1
+    assert min(abs(edge.low), abs(edge.high)) < 1e-6 * abs(edge.value)
+
+
+def test_edges_of_a_network_are_those_that_the_first_half_chose() -> None:
+    """No other edge is fitted to the second half, nor one left out that it has none of."""
+    data = simulate(NoisyOr(12, 3), network_truth(0), 100, None, 600)["items"]
+    found = split_inference(NoisyOr(12, 3), data)
+    graph = trim(found.first).graphs["failure"] > 0
+    assert {(int(edge.child), int(edge.parent[-1])) for edge in found.edges} == {
+        (j, k) for j, k in graph.nonzero().tolist()
+    }
+    assert bool((found.second.params["failure"].mT[~graph] == 1).all())
 
 
 def test_what_half_of_the_rows_does_not_determine_is_not_tested() -> None:
