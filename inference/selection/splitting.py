@@ -297,7 +297,11 @@ def _test_of(
             for name, graph in kept.graphs.items()
         }
         second = fit(kept.model, rows, EM(), init=start, num_restarts=1)
-        return second, None, tuple(_wald_edges(second, kept.graphs, rows, items, level))
+        # in the order of the start; a fit has its causes by falling probability
+        ends = {name: value[0] for name, value in second.restarts.params.items()}
+        graphs = second.structure.canonical(ends | {n: g.mT for n, g in kept.graphs.items()})
+        own = {name: graphs[name].mT for name in kept.graphs}
+        return second, None, tuple(_wald_edges(second, own, rows, items, level))
 
     def of_layers(first: Fit, _: Tensor, rows: Tensor) -> Tested:
         second = polish(first, rows)
