@@ -139,6 +139,16 @@ def test_a_heywood_case_is_an_answer_of_the_verdict_that_asks_for_no_more_factor
     assert any(step.startswith("Fit fewer factors") for step in answer.steps)
 
 
+def test_the_share_that_factors_explain_does_not_depend_on_units() -> None:
+    """The variance of all columns together is that of the one with the largest unit."""
+    said = []
+    for data in (scales(5), scales(5) * [1000, 1, 1, 1, 0.01]):
+        words = page(quiet(FactorAnalysis(5, 1), data), data)
+        said.append(words.split("The factor explains ")[1][:45])
+        assert "of a column's variance on average" in said[-1]
+    assert said[0] == said[1]
+
+
 def test_one_factor_is_determined_up_to_its_sign() -> None:
     words = page(quiet(FactorAnalysis(5, 1), scales(5)), scales(5))
     assert "rotation" not in words

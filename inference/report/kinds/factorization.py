@@ -96,9 +96,8 @@ def _(structure: UsageStructure, subject: Subject) -> Verdict:
 
 @verdict.register
 def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
-    params, size = subject.fit.params, structure.about.num_components
-    common = params["signatures"].double().square().sum(0)
-    share = float(common.sum() / (common + params["scales"].double().square()).sum())
+    size = structure.about.num_components
+    share = 1 - float(_noise_shares(subject).mean())  # in whatever units the columns are
     words = say(
         "factorization.factors_description",
         rows=counted(subject.fit.num_rows, "row"),
@@ -106,7 +105,7 @@ def _(structure: FactorAnalysisStructure, subject: Subject) -> Verdict:
         factors=counted(size, "factor"),
     )
     factors = "factor explains" if size == 1 else "factors explain"
-    words += f"The {factors} {percent(share)} of the variance of the columns."
+    words += f"The {factors} {percent(share)} of a column's variance on average."
     asked = (on_convergence, _on_noise, _on_factors, on_prediction)
     step = say("factorization.factors_step")
     return verdict_of([what_was_fitted(words), *(ask(subject) for ask in asked)], step)
