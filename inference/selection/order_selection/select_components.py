@@ -162,9 +162,9 @@ def select_components(
 
 def _places_of(model: Any, data: Any) -> dict[str, str]:
     """Columns of a frame of steps that say where a row belongs, by place; {} of other rows."""
-    if not isinstance(model, OpenModel) or not structure_of(model).row_columns:
-        return {}
-    return model.read_as(data)
+    if structure_of(model).row_columns and isinstance(model, OpenModel):
+        return model.read_as(data)
+    return {}
 
 
 def plain_grids(most: int) -> list[range]:
