@@ -36,7 +36,7 @@ from inference.fitting.result import Fit
 from inference.identifiability.of_fit import identifiability_of
 from inference.loo import Prediction, cross_validate, loo
 from inference.programs.global_state import quiet
-from ppl_models.data.tables import checks_data, first_tensor
+from ppl_models.data.tables import checks_data
 from ppl_models.parts.repr import listed, told, told_html
 from ppl_models.parts.surface import promised as _promised
 from ppl_models.parts.validation import Seed, as_seed
@@ -326,7 +326,7 @@ def _check_same_columns(fits: Mapping[str, Fit]) -> None:
 
 def _check_same_data(name: str, member: Fit, data: Any) -> None:
     """Refuse data that do not reproduce a fit's rows, columns and log-likelihood."""
-    num_rows = len(first_tensor(data)) if checks_data(member.model) else count_rows(member, data)
+    num_rows = count_rows(member, data)
     if num_rows != member.num_rows:
         raise ValueError(
             f"compare: fit {name!r} was made on {member.num_rows} rows, but data has {num_rows}:"

@@ -111,7 +111,7 @@ def loo(result: Fit, data: Any = None, move: bool = True, refit: bool = False) -
         UserWarning: with the number of rows whose k-hat is still above 0.7.
     """
     check_asked("loo", result, data)
-    data = as_fitted(result, data)
+    data = _by_row(result, as_fitted(result, data))
     drawn = without_replicates(result).draws
     if drawn is None:
         raise ValueError(
@@ -226,6 +226,7 @@ def cross_validate(
     result = without_replicates(result)
     data = as_fitted(result, data)
     checked(result.model, data)  # refused before any work
+    data = _by_row(result, data)
     table = first_tensor(data)
     if table is None:
         raise ValueError(
@@ -238,6 +239,11 @@ def cross_validate(
         raise ValueError(
             f"cross_validate: the {result.num_rows} rows of the program along the first dim of its"
             f" data were expected, whose first argument has {count} entries there"
+        )
+    if count < 2:
+        raise ValueError(
+            "cross_validate: two rows or more, of which some can be left out, were expected, got"
+            f" {count}{' (a sequence is one row)' if result.structure.row_columns else ''}"
         )
     num_folds = min(10, count) if num_folds is None else num_folds
     if not is_integer(num_folds, least=2) or num_folds > count:
@@ -280,17 +286,26 @@ def cross_validate(
     return Prediction(rows, in_sample, np.full(count, np.nan), f"{num_folds}-fold")
 
 
+def _by_row(result: Fit, data: Any) -> Any:
+    """Data with one entry a row of the fit: sequences packed, whose tables have a line a step."""
+    return checked(result.model, data)[0] if result.structure.row_columns else data
+
+
 def _left_out(result: Fit, data: Any, rows: list[int]) -> np.ndarray:
     """Log predictive density of rows under a fit to the others, (len(rows),)."""
     count = len(first_tensor(data))
     others = np.setdiff1d(np.arange(count), rows)
+    kept = rows_of(data, others)
     labels = {
         site: table[torch.as_tensor(others)].exp() for site, table in (result.labels or {}).items()
     }
+    if result.structure.row_columns:  # the longest sequence may be among those left out
+        width = checked(result.model, kept)[0].shape[1]
+        labels = {site: table[:, :width] for site, table in labels.items()}
     with quiet():  # each refit repeats what the fit said
         again = fit_again(
             result.model,
-            rows_of(data, others),
+            kept,
             result.method,
             init=dict(result.params),
             seed=result.seed,

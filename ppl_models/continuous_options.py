@@ -57,7 +57,7 @@ class ContinuousOptionsHMM:
     Data: ``{"state": (B, T, D), "action": (B, T), "length": (B,)}``, -1 (or NaN) for a missing
     action. Also packed (B, T, D + 1), or a data frame with columns sequence, time, action and those
     of the state: without sequence all rows are one, without time steps follow each other as they
-    stand.
+    stand. BIC counts the steps that have an action.
 
     Source: the model is that of Zhang and Paschalidis (2021), arXiv:2010.03133, with parameterised
     policies; transitions as multinomial logits go back to Bengio and Frasconi (1995), *An input

@@ -7,6 +7,7 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -19,6 +20,7 @@ from inference import EM, NUTS, Fit, fit
 from inference.base.diagnostics import load_arviz
 from inference.comparison import compare
 from inference.loo import cross_validate, loo
+from ppl_models import HiddenMarkov, Normal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::inference.BoundWarning", "ignore::inference.ConvergenceWarning"
@@ -191,3 +193,32 @@ def test_rows_that_cannot_be_left_out_are_refused() -> None:
         cross_validate(own, ())
     compared = compare({"one": own, "other": own}, (), num_folds=0).table
     assert compared["log_likelihood"].tolist() == [own.log_likelihood] * 2
+
+
+def test_folds_of_sequences_leave_out_sequences_whatever_form_they_come_in():
+    """Lines of a frame, or of one table, are steps and no rows."""
+    rng = np.random.default_rng(0)
+    lengths = [30, 22, 22, 25, 22, 22]
+    parts = [rng.normal(np.repeat([0, 3, 0], [10, 10, n - 20]), 1.0)[:, None] for n in lengths]
+    frame = pd.DataFrame(
+        {
+            "sequence": np.repeat(range(6), lengths),
+            "time": np.concatenate([np.arange(n) for n in lengths]),
+            "x": np.concatenate(parts)[:, 0],
+        }
+    )
+    model, engine = HiddenMarkov(2, Normal()), EM(max_iterations=200)
+    listed, framed = (fit(model, data, engine, num_restarts=2) for data in (parts, frame))
+    rows = cross_validate(framed, frame, 3).rows
+    np.testing.assert_allclose(rows, cross_validate(listed, parts, 3).rows, atol=1e-6)
+    with pytest.raises(ValueError, match="2 to 6, got 100"):
+        cross_validate(framed, frame, 100)
+    one = fit(model, parts[0], engine, num_restarts=2)
+    with pytest.raises(ValueError, match="two rows or more.*got 1 .a sequence is one row"):
+        cross_validate(one, parts[0], 5)
+    table = compare({"one": framed, "other": framed}, frame, num_folds=3).table
+    assert table["elpd"].tolist() == pytest.approx([rows.sum()] * 2)
+    labels = np.full(len(frame), -1)
+    labels[:3] = 0
+    told = fit(model, frame, engine, num_restarts=2, labels=labels)
+    assert cross_validate(told, frame, 6).rows.shape == (6,)  # shorter without the longest

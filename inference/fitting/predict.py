@@ -19,6 +19,7 @@ from inference.fitting.posterior import (
 )
 from inference.fitting.record import FitRecord
 from ppl_models.data.frames import as_frame, is_frame
+from ppl_models.data.sequences import inside_of
 from ppl_models.parts.repr import listed
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
         )
     given, expected = checked_as_fitted(fit, data)[0], reconstruct(fit, data)
     if not is_frame(data):
-        return as_array(torch.where(given.isnan(), expected.to(given), given))
+        filled = as_array(torch.where(given.isnan(), expected.to(given), given))
+        return _laid_out(data, given, filled) if fit.structure.row_columns else filled
     out, codes, values = data.copy(), as_array(given), as_array(expected)
     levels = fit.structure.category_names(fit.item_names)
     for j, (name, column) in enumerate(
@@ -158,6 +160,21 @@ def fill_missing(fit: FitRecord, data: Any) -> Any:
             ]
         else:
             out[column] = np.where(lost, values[:, j], codes[:, j])
+    return out
+
+
+def _laid_out(data: Any, given: Tensor, filled: np.ndarray) -> np.ndarray:
+    """Filled sequences (B, T, J) in the shape of the array that was given.
+
+    Steps after the end of a sequence, and empty ones at the end of an array, stay as they were.
+    """
+    own = as_array(data) if isinstance(data, Tensor) else data
+    kept = own if own.dtype.kind == "f" else np.full(own.shape, np.nan)
+    out = np.array(kept, dtype=filled.dtype)
+    steps = out if out.ndim == filled.ndim else out[None]  # one table is one sequence
+    width = min(steps.shape[1], filled.shape[1])
+    inside = as_array(inside_of(given))[:, :width]
+    steps[:, :width][inside] = filled[:, :width][inside]
     return out
 
 

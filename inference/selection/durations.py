@@ -2,7 +2,9 @@ r"""Test of geometric durations of hidden states against negative binomial ones.
 
 A plain hidden Markov model is the negative binomial one whose sizes are all 1, a point inside their
 range, so that twice the gain in log-likelihood is chi-square with as many degrees of freedom as
-there are states, of long sequences with many visits to each state. With few visits the test rejects
+there are states, of long sequences with many visits to each state. A state that is left after every
+step, or never, has visits of any size: the likelihood does not change with it, and it is no degree
+of freedom. With few visits the test rejects
 too often: of 1,000 geometric tables of 300 steps, some 16 visits to each of two states, 9.4 % at
 5 % and 17.6 % at 10 %. The share of data sets drawn from the geometric fit whose ratio is as large
 is another p-value (a parametric bootstrap, ``num_sets``; G. J. McLachlan 1987,
@@ -37,10 +39,12 @@ from inference.programs.global_state import quiet
 from inference.programs.program import Params
 from ppl_models.descriptions.hidden_markov import HiddenMarkovDescription
 from ppl_models.parts.durations import MEANS, GeometricDurations, NegativeBinomialDurations
+from ppl_models.parts.repr import counted
 from ppl_models.parts.validation import Seed, as_seed, check_size
 
 LEVEL = 0.05
 MOST_SETS = 50  # of a bootstrap that are fitted as one batch
+AT_END = 1e-6  # of the interval of mean durations
 METHOD = EM(max_iterations=3000, tolerance=1e-10, parameter_tolerance=1e300)
 
 
@@ -49,7 +53,8 @@ class DurationsTest(Answer):
     """Gain in log-likelihood of negative binomial durations, and how often chance gains as much.
 
     Args:
-        statistic: twice the gain; num_states: its degrees of freedom; p_value: of geometric ones.
+        statistic: twice the gain; num_states: its degrees of freedom, states that are left, and not
+            after every step; p_value: of geometric ones.
         geometric, negative_binomial: both fits.
         num_sets: data sets that the p-value counts; 0 for that of a chi-square distribution.
     """
@@ -73,7 +78,7 @@ class DurationsTest(Answer):
         sizes = self.negative_binomial.params["duration_sizes"].tolist()
         return (
             f"Negative binomial durations gain {self.statistic / 2:.2f} in log-likelihood for"
-            f" {self.num_states} parameters; the p-value is"
+            f" {counted(self.num_states, 'parameter')}; the p-value is"
             + (
                 f" a share of {self.num_sets} data sets drawn from the geometric fit."
                 if self.num_sets
@@ -152,7 +157,8 @@ def durations_test(
     statistic = _ratio(first, second)
     from scipy.stats import chi2
 
-    p_value = float(chi2.sf(statistic, about.num_states))
+    num_states = _num_sized(first.params["mean_durations"])
+    p_value = float(chi2.sf(statistic, num_states)) if num_states else 1.0
     if num_sets:
         as_large, problem = 0, problem_of(plain, as_fitted(first, data), seed)
         at_once = max(1, min(MOST_SETS, BATCH_ELEMENTS // problem.data.numel()))
@@ -166,7 +172,7 @@ def durations_test(
                 done = begin + len(sets)
                 bar.update(done, first.log_likelihood, num_sets - done)
         p_value = (1 + as_large) / (1 + num_sets)
-    return DurationsTest(statistic, about.num_states, p_value, first, second, num_sets)
+    return DurationsTest(statistic, num_states, p_value, first, second, num_sets)
 
 
 def _both(plain: Any, wide: Any, data: Any, start: Params) -> tuple[Fit, Fit]:
@@ -176,6 +182,12 @@ def _both(plain: Any, wide: Any, data: Any, start: Params) -> tuple[Fit, Fit]:
         sizes = torch.ones_like(first.params["mean_durations"])
         wider = first.params | {"duration_sizes": sizes}
         return first, fit(wide, data, METHOD, init=wider, num_restarts=1)
+
+
+def _num_sized(means: Tensor) -> int:
+    """Number of states of geometric visits whose likelihood tells a size of them."""
+    low, high = MEANS
+    return int(((means > low + AT_END) & (means < high / (1 + AT_END))).sum())
 
 
 def _ratio(first: Fit, second: Fit) -> float:

@@ -97,6 +97,31 @@ def with_places(frame: Any) -> Any:
     )
 
 
+def _refuse_index(frame: Any) -> None:
+    """Refuse levels of an index that say where rows belong, as only columns are read.
+
+    They name sequences of several rows, or are times that do not count the rows as they stand.
+    """
+    names = [str(name) for name in frame.columns]
+    for level, name in enumerate(map(str, frame.index.names)):
+        values = frame.index.get_level_values(level).to_series().reset_index(drop=True)
+        if name in names:
+            continue
+        place = ""
+        if (name == "sequence" or UNITS.fullmatch(name)) and values.nunique() < len(values):
+            place = "sequence"
+        elif name == "time" and values.dtype.kind in "iuf":
+            sequence = frame.iloc[:, names.index("sequence")] if "sequence" in names else 0 * values
+            steps = values.groupby(sequence.to_numpy(), sort=False).diff().dropna()
+            place = "" if bool((steps == 1).all()) else "time"
+        if place:
+            raise ValueError(
+                f"data: {name!r} is in the index, which is not read: a column {place!r} was"
+                " expected, as of data.reset_index()"
+                + ("" if name == place else f".rename(columns={{{name!r}: {place!r}}})")
+            )
+
+
 def places_in(frame: Any) -> dict[str, str]:
     """Columns of a frame of steps that say where a row belongs, by place: sequence and time.
 
@@ -284,6 +309,7 @@ def _columns_of(
     frame: Any, names: Sequence[Any], kind: str, read: Callable[[Any, np.ndarray], np.ndarray]
 ) -> tuple[Any, dict[Any, np.ndarray]]:
     """A frame of steps with its places, and columns of it as ``read`` takes their numbers."""
+    _refuse_index(frame)
     frame = with_places(frame)
     check_present(frame, PLACES)
     columns = {}
@@ -503,6 +529,7 @@ def _of_frame(
 ) -> tuple[Tensor, tuple[str, ...], np.ndarray, np.ndarray]:
     if not len(frame):
         raise ValueError("data: at least one row was expected, got none")
+    _refuse_index(frame)
     if sum(name not in PLACES for name in column_names(frame)) != num_items:
         frame = in_places(frame)
     names = column_names(frame)
@@ -634,6 +661,13 @@ def _joined(tables: list[Any]) -> Any:
         import pandas as pd
 
         names = column_names(tables[0])
+        for place in PLACES:
+            if place in names:
+                raise ValueError(
+                    f"data: sequence 0: items alone were expected in a list of sequences, got a"
+                    f" column {place!r}: give one frame of all rows with the columns 'sequence' and"
+                    " 'time', or leave it out where rows follow each other"
+                )
         for number, part in enumerate(tables):
             if set(column_names(part)) != set(names):
                 raise ValueError(

@@ -95,6 +95,16 @@ def test_a_gap_in_a_sequence_is_filled_from_its_neighbours() -> None:
     assert bool(ragged[1, 5:].isnan().all())
     with pytest.raises(ValueError, match="one array"):
         result.fill_missing([x[0, :20], x[0, :5]])
+    short = np.concatenate([x, x])
+    short[1, 20:], short[:, 38:] = np.nan, np.nan
+    for given in (short, torch.from_numpy(short)):
+        padded = np.asarray(result.fill_missing(given))
+        assert padded.shape == short.shape
+        assert np.isnan(padded).sum() == 22  # the steps after the ends
+        assert padded[:, 15, 0] == pytest.approx([8.0, 8.0], abs=0.5)
+    one = np.concatenate([x[0], [[np.nan]]])  # of one table an empty step at the end is a step
+    assert result.fill_missing(one).shape == (41, 1)
+    assert np.isfinite(result.fill_missing(one)).all()
 
 
 def test_a_model_without_expectations_says_so() -> None:

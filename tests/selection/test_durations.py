@@ -55,6 +55,18 @@ def test_regular_visits_are_seen_and_geometric_ones_are_not(size: float) -> None
     assert again.statistic == pytest.approx(answer.statistic, abs=1e-3)
 
 
+def test_a_state_left_after_every_step_is_no_degree_of_freedom() -> None:
+    rng, values = np.random.default_rng(5), list[float]()
+    while len(values) < 400:
+        values += [*rng.normal(0.0, 1.0, 1 + rng.poisson(3)), rng.normal(10.0)]
+    data = np.array(values[:400])[:, None]
+    plain = fit(HiddenMarkov(2, Normal(), 1, "uniform"), data, EM(), num_restarts=2)
+    answer = durations_test(plain, data)
+    assert answer.num_states == 1
+    assert answer.p_value == pytest.approx(chi2.sf(answer.statistic, 1))
+    assert "for 1 parameter;" in answer.text()
+
+
 def test_p_value_of_drawn_sets_is_a_share() -> None:
     data = drawn(3, 12.0, 150)
     plain = fit(HiddenMarkov(2, Normal(), 1, "uniform"), data, EM(), num_restarts=2)

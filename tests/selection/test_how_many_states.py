@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -79,3 +80,20 @@ def test_chains_and_mixtures_are_not_compared() -> None:
         select_components(
             HiddenMarkov(1), torch.zeros(9, 1), (1, 2), distributions=[HiddenMarkov(1), Mixture(1)]
         )
+
+
+def test_sequences_under_another_name_are_the_same_choice() -> None:
+    rng, parts = np.random.default_rng(3), []
+    for name in "badc":
+        states = np.cumsum(rng.random(30) < 0.15) % 2
+        parts.append(pd.DataFrame({"animal": name, "x": rng.normal(4.0 * states)}))
+    frame = pd.concat(parts, ignore_index=True)
+    answers = [
+        select_components(HiddenMarkov(1, Normal()), data, (1, 2), num_restarts=2)
+        for data in (frame, frame.rename(columns={"animal": "sequence"}))
+    ]
+    own, other = (answer.fits["normal", 2] for answer in answers)
+    assert own.num_rows == 4
+    assert own.log_likelihood == pytest.approx(other.log_likelihood)
+    assert answers[0].misfit == answers[1].misfit
+    assert len(own.log_likelihood_rows(frame)) == 4

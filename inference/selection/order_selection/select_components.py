@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from inference.base.progress import NoProgress, RichProgress
@@ -22,6 +22,10 @@ from inference.selection.order_selection.counting import (
     fit_candidates,
 )
 from inference.selection.order_selection.result import HowMany
+from inference.structures.registry import structure_of
+from ppl_models.data.frames import as_frame
+from ppl_models.data.items import OpenModel
+from ppl_models.data.sequences import in_places
 from ppl_models.parts.surface import warn_renamed
 from ppl_models.parts.validation import Seed, as_seed, check_size, is_integer
 
@@ -113,6 +117,8 @@ def select_components(
             f"{owner}: bootstrap is for factorizations of counts; leave it at 0 for"
             f" {type(first.model).__name__}, got {bootstrap}"
         )
+    read_as = _places_of(first.model, data)
+    data = in_places(as_frame(data), read_as) if read_as else data
     table, _ = checked(first.at(grids[0][-1]), data, for_fit=True)
     if distributions is None:
         num_rows, gaps = int(table.isfinite().any(-1).sum()), counting.has_gaps(table)
@@ -147,7 +153,18 @@ def select_components(
                 answer = counting.answer(compared, fits)
         if sizes is grids[-1] or answer.status != "grid too short":
             break
-    return answer
+    if not read_as:
+        return answer
+    return replace(
+        answer, fits={key: replace(own, read_as=read_as) for key, own in answer.fits.items()}
+    )
+
+
+def _places_of(model: Any, data: Any) -> dict[str, str]:
+    """Columns of a frame of steps that say where a row belongs, by place; {} of other rows."""
+    if structure_of(model).row_columns and isinstance(model, OpenModel):
+        return model.read_as(data)
+    return {}
 
 
 def plain_grids(most: int) -> list[range]:

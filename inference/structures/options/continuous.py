@@ -384,8 +384,8 @@ class ContinuousOptionsStructure(Structure):
         return permute_policy_options(params, torch.tensor(order, device=intercepts.device))
 
     def num_observations(self, problem: Problem) -> int:
-        """Number of steps."""
-        return len(policy_plan_of(problem.data).states)
+        """Number of steps whose action is known: states are given, and say nothing alone."""
+        return int(policy_plan_of(problem.data).seen.sum())
 
     def simulate_like(self, params: Params, data: Any, seed: int) -> Params:
         """Simulate actions along the states of the data, missing where they are."""

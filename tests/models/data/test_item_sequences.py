@@ -13,7 +13,13 @@ import torch
 from torch import Tensor
 
 from ppl_models import Bernoulli, HiddenMarkov, MultivariateNormal, Normal, Poisson
-from ppl_models.data.sequences import as_item_sequences, in_places, inside_of, places_in
+from ppl_models.data.sequences import (
+    as_item_sequences,
+    as_trajectories,
+    in_places,
+    inside_of,
+    places_in,
+)
 
 ONE, TWO = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), np.array([[7.0, 8.0]])
 
@@ -239,3 +245,25 @@ def test_items_that_look_like_places_stay_where_the_model_knows_them() -> None:
     assert HiddenMarkov(2, Normal(), 2).check_data(frame)[1] == ("day", "x")
     switches = pd.DataFrame({"on": [0, 0, 1, 1, 0, 0, 1, 1], "level": [1, 2, 2, 3, 2, 1, 1, 2]})
     assert places_in(switches) == {}
+
+
+def test_places_that_would_not_be_read_are_refused() -> None:
+    """In an index, or in the frames of a list, where times would be an item."""
+    frame = pd.DataFrame(
+        {"animal": ["b"] * 5 + ["a"] * 5, "time": [*range(5)] * 2, "x": np.arange(10.0) % 3}
+    )
+    for index in (["animal", "time"], ["animal"]):
+        with pytest.raises(ValueError, match="'animal' is in the index.*reset_index.*'sequence'"):
+            as_item_sequences(frame.set_index(index), 1, Normal())
+    one = frame[:5].drop(columns="animal")
+    as_item_sequences(one.set_index("time"), 1, Normal())  # rows as they stand
+    for wrong in (one[::-1], one.drop(index=2)):
+        with pytest.raises(ValueError, match="'time' is in the index.*a column 'time' was exp"):
+            as_item_sequences(wrong.set_index("time"), 1, Normal())
+    parts = [part.drop(columns="animal") for _, part in frame.groupby("animal")]
+    with pytest.raises(ValueError, match="sequence 0: items alone.*got a column 'time'"):
+        as_item_sequences(parts, 2, Normal())
+    assert len(as_item_sequences([part[["x"]] for part in parts], 1, Normal())[0]) == 2
+    steps = frame.drop(columns="x").assign(state=0, action=1).set_index("animal")
+    with pytest.raises(ValueError, match="'animal' is in the index"):
+        as_trajectories(steps, 1, 2)

@@ -329,6 +329,22 @@ def test_one_step_sequences_are_fitted() -> None:
     )  # nothing is seen of switches: the prior's mode
 
 
+def test_steps_without_an_action_are_no_observations() -> None:
+    model = ContinuousOptionsHMM(2, 3, 1, units=((0.0, 1.0), (0.0, 1.0)))
+    own = ragged(dataclasses.replace(model, num_options=2), chosen_truth(), 3)
+    states, actions = torch.cat([own["state"]] * 8), torch.cat([own["action"]] * 8)
+    data = {"state": states, "action": actions, "length": torch.cat([LENGTHS] * 8)}
+    inside = torch.arange(6) < data["length"][:, None]
+    longer = {
+        "state": torch.cat([states, states], 1),
+        "action": torch.cat([actions.where(inside, -1.0), torch.full_like(actions, -1.0)], 1),
+    }
+    one, other = fit(model, data), fit(model, longer)
+    assert one.num_observations == 8 * (int(LENGTHS.sum()) - 3)
+    assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-5)
+    assert other.bic == pytest.approx(one.bic, abs=1e-4)
+
+
 @pytest.mark.parametrize("policy", [SoftmaxLinear(), Network(2)], ids=["linear", "network"])
 def test_fits_do_not_depend_on_the_units_of_the_state(policy: Any) -> None:
     """States in other units are the same policies, at the maximum of the program's own density."""
