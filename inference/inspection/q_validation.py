@@ -366,13 +366,18 @@ class LikelihoodRatioSteps(_Steps):
         """Candidate for an item."""
 
         def ratio(m: int, k: int) -> tuple[float, int]:
-            less = item.sets[m].copy()
-            less[k] = False
-            other = item.place(less)
-            gain = item.log_likelihood("saturated", m) - item.log_likelihood("saturated", other)
+            less = _without(item, m, k)
+            gain = item.log_likelihood("saturated", m) - item.log_likelihood("saturated", less)
             return 2 * gain, item.wald(m, k)[1]
 
         return _saturated(item, _stepwise(item, self.level, ratio))
+
+
+def _without(item: ItemEvidence, m: int, k: int) -> int:
+    """Index of candidate m without attribute k, -1 if it is none."""
+    vector = item.sets[m].copy()
+    vector[k] = False
+    return item.place(vector)
 
 
 def _stepwise(
@@ -393,15 +398,13 @@ def _stepwise(
             return at
         at = max(larger, key=lambda m: item.pvaf[m])
         while item.sets[at].sum() > 1:
-            chances = {
-                k: float(chi2.sf(*test(at, k))) for k in np.flatnonzero(item.sets[at]).tolist()
-            }
-            worst = max(chances, key=lambda k: chances[k])
-            if chances[worst] < level:
+            less = {k: _without(item, at, k) for k in np.flatnonzero(item.sets[at]).tolist()}
+            # of many attributes not every set is a candidate; the next round has others
+            chances = {k: float(chi2.sf(*test(at, k))) for k, m in less.items() if m >= 0}
+            worst = max(chances, key=lambda k: chances[k], default=-1)
+            if worst < 0 or chances[worst] < level:
                 break
-            vector = item.sets[at].copy()
-            vector[worst] = False
-            at = item.place(vector)
+            at = less[worst]
         if at in met:
             return at
         met.add(at)

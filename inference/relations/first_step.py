@@ -46,7 +46,7 @@ from inference.identifiability.scores import row_scores
 from inference.programs.coordinates import Coordinates
 from inference.structures.mixture.structure import MixtureStructure
 from inference.uncertainty import standard_errors
-from ppl_models.data.frames import as_frame, column_names, is_frame
+from ppl_models.data.frames import as_frame, check_index, column_names, is_frame
 
 Assignment = Literal["proportional", "modal"]
 ASSIGNMENTS = ("proportional", "modal")
@@ -327,6 +327,7 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
             )
         return data[[data.columns[known.index(name)] for name in names]]
     given = as_frame(given)
+    check_index(f"{caller}: {argument}", given, data)
     if not hasattr(given, "columns"):
         values: Any = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         if hasattr(values, "to_frame"):
@@ -345,11 +346,5 @@ def own_columns(caller: str, argument: str, given: Any, data: Any, num_rows: int
         raise ValueError(
             f"{caller}: {argument}: one line for each of the {num_rows:,} rows was expected, got"
             f" {len(given):,}"
-        )
-    is_other = is_frame(data) and not given.index.equals(data.index)
-    if is_other and not isinstance(given.index, pd.RangeIndex):
-        raise ValueError(
-            f"{caller}: {argument}: the index of the rows was expected, got another one: give the"
-            " columns in the order of the rows"
         )
     return given

@@ -256,7 +256,8 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
         )
     chances = next(iter(posterior_latents(fit, data).values())).detach().cpu().double()
     often = chances.new_ones(len(chances)) if fit.row_weights is None else fit.row_weights.cpu()
-    check_sizes(caller, often.double() @ chances)
+    often = often.double()
+    check_sizes(caller, often @ chances)
     found = standard_errors(fit, data, kind, hold_bounds=True)
     value = fit.params[SITE].double()
     covariance = found.coordinates.covariance_of(SITE, found.estimate, found.covariance)
@@ -270,7 +271,7 @@ def class_coefficients(fit: FitRecord, data: Any, kind: str = "hessian") -> Clas
         "",
         None,
         math.nan,
-        found.num_rows,
+        round(float(often.sum())),
     )
 
 

@@ -5,6 +5,7 @@ and hulls by hand; bad input.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from inference.programs.program import Program
 from ppl_models import (
     DeepDiscreteEncoder,
     Hierarchy,
+    Independent,
     LatentAttributeModel,
     NegativeBinomial,
     Normal,
@@ -128,6 +130,40 @@ def test_the_published_ways_mend_most(
     found = validate_q(result, data, criterion)
     assert (found.suggested != TRUE).sum() <= 1
     assert (WRONG != TRUE).sum() == 5
+
+
+@pytest.mark.parametrize("criterion", [WaldSteps(), LikelihoodRatioSteps()])
+def test_steps_compare_candidates_alone(criterion: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine attributes not every set is a candidate. Failed before: the last candidate took the
+    place of a smaller set that is none, in its tests and as the choice.
+    """
+    asked: list[int] = []
+    likelihood, wald = ItemEvidence.log_likelihood, ItemEvidence.wald
+
+    def told(item: ItemEvidence, rule: str, m: int) -> float:
+        asked.append(m)
+        return likelihood(item, rule, m)
+
+    def tested(item: ItemEvidence, m: int, k: int) -> tuple[float, int]:
+        asked.append(m)
+        return wald(item, m, k)
+
+    rng = np.random.default_rng(0)
+    attributes = (rng.normal(size=(600, 1)) * 0.6 + rng.normal(size=(600, 9)) * 0.8 > 0) * 1.0
+    attributes[:, 1] = np.where(rng.random(600) < 0.85, attributes[:, 6], attributes[:, 1])
+    q_matrix = np.vstack([np.eye(9, dtype=int)] * 2 + [np.isin(np.arange(9), (1, 2)).astype(int)])
+    means = 2 * attributes @ q_matrix.T
+    means[:, -1] = attributes[:, [2, 5, 6]] @ [2, 1.2, 1]
+    data = means + 0.5 * rng.normal(size=means.shape)
+    model = LatentAttributeModel(q_matrix, Normal(), items="saturated", root=Independent())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few iterations tell these attributes
+        result = fit(model, data, EM(max_iterations=8), num_restarts=1)
+    monkeypatch.setattr(ItemEvidence, "log_likelihood", told)
+    monkeypatch.setattr(ItemEvidence, "wald", tested)
+    found = validate_q(result, data, criterion, max_rounds=1)
+    assert min(asked) >= 0
+    assert set(np.flatnonzero(found.suggested[-1])) >= {2, 5, 6}
 
 
 def test_a_right_matrix_is_left_alone() -> None:

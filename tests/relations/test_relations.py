@@ -285,6 +285,22 @@ def test_what_cannot_be_related_is_refused_in_one_sentence(
         regress_classes(one, frame, ("town",))
 
 
+def test_rows_in_another_order_are_refused(example: tuple[pd.DataFrame, Fit]) -> None:
+    """Failed before: a series with the index 0, 1, ... was taken by its places."""
+    frame, first = example
+    turned = frame.iloc[::-1]
+    words = "outcome: the index of the rows was expected, got another one"
+    with pytest.raises(ValueError, match=words):
+        compare_outcomes(first, turned[ITEMS], frame["grade"])
+    with pytest.raises(ValueError, match="covariates: the index of the rows"):
+        regress_classes(first, turned[ITEMS], frame[["age"]])
+    named, by_place = (
+        compare_outcomes(first, turned[ITEMS], own)
+        for own in (turned["grade"], turned["grade"].to_numpy())
+    )
+    np.testing.assert_allclose(named.means, by_place.means)
+
+
 def test_classes_that_rows_hardly_tell_are_named() -> None:
     frame = simulated(400, 5, yes=0.68)
     first = fit(Mixture(2, Bernoulli(), 4), frame[ITEMS], EM(), num_restarts=3)
@@ -346,6 +362,21 @@ def test_weights_are_copies(method: Any) -> None:
     np.testing.assert_allclose(
         one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3
     )
+
+
+def test_weights_are_copies_in_one_step() -> None:
+    """Failed before in the number of rows, which counted each once."""
+    frame = simulated(120, 4)[[*ITEMS, "age"]]
+    counts = np.random.default_rng(5).integers(1, 3, 120)
+    copied = frame.loc[frame.index.repeat(counts)].reset_index(drop=True)
+    model = Mixture(2, Bernoulli(), 4, covariates="age")
+    weighted = fit(model, frame, TIGHT, num_restarts=1, weights=counts)
+    plain = fit(model, copied, TIGHT, init=weighted)
+    one, other = class_coefficients(weighted, frame), class_coefficients(plain, copied)
+    np.testing.assert_allclose(
+        one.frame()[["estimate", "error"]], other.frame()[["estimate", "error"]], rtol=2e-3
+    )
+    assert one.num_rows == other.num_rows == counts.sum()
 
 
 def test_rows_without_covariates_stand_aside(example: tuple[pd.DataFrame, Fit]) -> None:
