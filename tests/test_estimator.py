@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from inference import EM, ConvergenceWarning, OnlineEM, ZooEstimator, fit
+from inference import EM, ConvergenceWarning, Laplace, OnlineEM, ZooEstimator, fit
 from ppl_models import (
     Bernoulli,
     DeepDiscreteEncoder,
@@ -324,6 +324,33 @@ def test_rows_in_batches() -> None:
         own.partial_fit(batches[3], sample_weight=np.ones(200))
     assert torch.equal(again.fit_.params["predictors"], online.fit_.params["predictors"])
     assert not hasattr(online.fit(batches[0]), "_continued")  # fit begins anew
+
+
+def test_batches_count_rows_by_their_weights() -> None:
+    """The likelihood was scaled by rows, and the BIC beside it by their weights."""
+    first, second = clouds(100)[:60], clouds(100)[60:]
+    own = ZooEstimator(mixture(), num_restarts=2).partial_fit(first)
+    weights = np.where(np.arange(40) < 10, 3.0, 6.0)
+    own.partial_fit(second, sample_weight=weights)
+    assert own.fit_.num_observations == 60 + weights.sum()
+    batch = weights @ own.score_samples(second)
+    assert own.fit_.log_likelihood == pytest.approx(batch * (60 + weights.sum()) / weights.sum())
+    assert torch.equal(
+        own.fit_.row_weights, torch.cat([torch.ones(60).double(), torch.from_numpy(weights)])
+    )
+    with pytest.raises(ValueError, match="bic: sample_weight was expected"):
+        own.bic(clouds(100))
+
+
+@quietly
+def test_batches_leave_no_draws_of_the_first() -> None:
+    """Draws of the first batch stayed beside the estimates of all, in summaries and ArviZ."""
+    own = ZooEstimator(mixture(), Laplace(num_draws=120), num_restarts=2).partial_fit(clouds(60))
+    assert own.fit_.draws is not None
+    own.partial_fit(clouds(100)[60:])
+    assert own.fit_.draws is None
+    assert own.fit_.sample_stats is None
+    assert own.fit_.to_arviz()["posterior"].attrs["point_estimate"] == 1
 
 
 def test_a_batch_is_one_step_of_stepwise_em() -> None:

@@ -464,14 +464,14 @@ class Problem:
     fixed: Fixed | None = None
 
     def program(self) -> Program:
-        """The program with all the data, labels of latents and, of a user's, weights of rows."""
+        """The program with all the data, labels of latents and weights of rows."""
 
         def traced() -> Program:
             model = self.model if self.labels is None else Labelled(self.model, self.labels)
             program = Program(model, self.data)
             program.share_trial(self.trial_results)
             program.fixed = self.fixed
-            return program if program.is_own else program.weighed(self.weights)
+            return program.weighed(self.weights)
 
         return self.once("program", traced)
 

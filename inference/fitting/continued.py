@@ -35,7 +35,9 @@ class ContinuedFit:
     so that priors and penalties weigh what they weigh for all rows that have been seen.
 
     Args:
-        fit: after the last batch; its log-likelihood is N_t / n_t times that of the batch.
+        fit: after the last batch; its log-likelihood is that of the batch times the ratio of
+            observations (rows, as often as their weights say, or steps) so far to those of the
+            batch. It has no draws, which would be those of the first batch.
         first: rows of the first batch, the point about which moments are taken.
         state: S_t per row, and the parameters.
     """
@@ -71,10 +73,11 @@ class ContinuedFit:
         )
         state = method.renewed(problem, steps, before, iter([rows]), num_rows)
         _, likelihood, prior = steps.on(*rows).e_step(state.params)
-        likelihood = likelihood.double().cpu() * (num_rows / len(rows[0]))
-        value = likelihood + prior.double().cpu()
         own = dataclasses.replace(problem, data=rows[0], weights=rows[1])
         counted = problem.structure.num_observations(own)
+        seen = (fit.num_observations or fit.num_rows) + counted
+        likelihood = likelihood.double().cpu() * (seen / (counted or 1))
+        value = likelihood + prior.double().cpu()
         restarts = Restarts(
             value,
             likelihood,
@@ -94,12 +97,23 @@ class ContinuedFit:
             converged=False,
             num_iterations=state.batch,
             num_rows=num_rows,
-            num_observations=(fit.num_observations or fit.num_rows) + counted,
+            num_observations=seen,
             bic_price=None,
-            row_weights=None,
+            row_weights=self._joined_weights(rows),
             warnings=(),
+            draws=None,
+            sample_stats=None,
         )
         return ContinuedFit(fit, self.first, state)
+
+    def _joined_weights(self, rows: tuple[Tensor, Tensor | None]) -> Tensor | None:
+        """How often each row so far counted, (N_t,); None for once."""
+        before, often = self.fit.row_weights, rows[1]
+        if before is None and often is None:
+            return None
+        before = torch.ones(self.fit.num_rows) if before is None else before
+        often = torch.ones(len(rows[0])) if often is None else often
+        return torch.cat([before.double().cpu(), often.double().cpu()])
 
     def _problem(self) -> Problem:
         with quiet():  # said when the first batch was fitted

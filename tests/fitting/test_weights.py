@@ -381,3 +381,22 @@ def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:
     assert torch.equal(
         Fit.load(tmp_path / "fit").row_weights, torch.full((120,), 2.0, dtype=torch.float64)
     )
+
+
+def test_weights_count_where_parameters_are_tied_or_fixed() -> None:
+    """Generic steps of a family dropped them: the fit was that of rows counted once."""
+    from ppl_models import Normal as NormalComponent
+
+    generator = np.random.default_rng(5)
+    kinds = generator.random(80) < 0.4
+    rows = generator.normal(3.0 * kinds[:, None], 1.0, (80, 2))
+    often = generator.integers(0, 3, 80)
+    model = Mixture(2, NormalComponent())
+    for given in (
+        {"tied": {"dispersion": [[0, 0], [1, 1]]}},
+        {"fixed": {"predictors": [[0.0, np.nan], [np.nan, np.nan]]}},
+    ):
+        weighted = fit(model, rows, weights=often, **given)  # type: ignore[arg-type]
+        repeated = fit(model, rows.repeat(often, 0), **given)  # type: ignore[arg-type]
+        assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, rel=1e-7)
+        assert weighted.bic == pytest.approx(repeated.bic, rel=1e-7)
