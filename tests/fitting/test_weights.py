@@ -385,13 +385,11 @@ def test_questions_that_count_every_row_once_refuse(tmp_path: Path) -> None:
 
 def test_weights_count_where_parameters_are_tied_or_fixed() -> None:
     """Generic steps of a family dropped them: the fit was that of rows counted once."""
-    from ppl_models import Normal as NormalComponent
-
     generator = np.random.default_rng(5)
     kinds = generator.random(80) < 0.4
     rows = generator.normal(3.0 * kinds[:, None], 1.0, (80, 2))
     often = generator.integers(0, 3, 80)
-    model = Mixture(2, NormalComponent())
+    model = Mixture(2, Normal())
     for given in (
         {"tied": {"dispersion": [[0, 0], [1, 1]]}},
         {"fixed": {"predictors": [[0.0, np.nan], [np.nan, np.nan]]}},
