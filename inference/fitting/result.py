@@ -328,7 +328,11 @@ class Fit(FitRecord):
         return known.accuracy(self, data, labels, site)
 
     def score(self, data: Any) -> float:
-        """Mean log-likelihood of a row, latents summed out."""
+        """Mean log-likelihood of a row, latents summed out.
+
+        Of a noisy-OR network of more than 16 latents that of a row of more than 10 ones is a lower
+        bound.
+        """
         return predict.score(self, data)
 
     # ---------------------------------------------------------------- criteria
