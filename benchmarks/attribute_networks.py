@@ -6,14 +6,21 @@ slip drawn from an interval, 5,000 rows. ``distance`` is the structural Hamming 
 CPDAG, ``extra`` and ``missing`` are edges; ``on_attributes`` the same of hill climbing on the true
 attributes, ``ratio`` of the two distances; ``worth`` the rows with known attributes that the items
 are worth, and ``at_worth`` the distance of hill climbing on so many rows of true attributes: what
-could be hoped for. Run: ``python benchmarks/attribute_networks.py``.
+could be hoped for. With ``--bif`` the DAGs are those of published networks, read from files in that
+format (the wheel of pgmpy 0.1.25 has ``alarm``, 37 nodes, Beinlich et al. 1989; ``hailfinder``, 56,
+Abramson et al. 1996; ``win95pts``, 76); effects and items are drawn as of random ones. Run:
+``python benchmarks/attribute_networks.py [--bif alarm.bif.gz]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import re
 import time
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import numpy as np
 from _bench import Lines, command_line, run, seeds
@@ -33,16 +40,42 @@ def random_network(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A DAG, bool (K, K), and attributes of rows drawn from it by logistic regressions, (N, K)."""
     dag = np.zeros((num_attributes, num_attributes), dtype=bool)
-    bits = np.zeros((num_rows, num_attributes), dtype=np.uint8)
     order = rng.permutation(num_attributes)
+    bits = np.zeros((num_rows, num_attributes), dtype=np.uint8)
     for place, k in enumerate(order):
         number = min(place, int(rng.choice(len(NUM_PARENTS), p=NUM_PARENTS)))
         parents = rng.choice(order[:place], number, replace=False)
         dag[parents, k] = True
-        signs = rng.choice([-1, 1], number, p=[0.2, 0.8])
-        logits = (bits[:, parents] - 0.5) @ (signs * rng.uniform(1, 2, number))
-        chance = 1 / (1 + np.exp(-logits - rng.uniform(-0.3, 0.3)))
-        bits[:, k] = rng.random(num_rows) < chance
+        bits[:, k] = child(bits[:, parents], rng)
+    return dag, bits
+
+
+def child(parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """An attribute drawn from its parents, (N, P), by a logistic regression, (N,)."""
+    num_rows, number = parents.shape
+    signs = rng.choice([-1, 1], number, p=[0.2, 0.8])
+    logits = (parents - 0.5) @ (signs * rng.uniform(1, 2, number))
+    chance = 1 / (1 + np.exp(-logits - rng.uniform(-0.3, 0.3)))
+    drawn: np.ndarray = rng.random(num_rows) < chance
+    return drawn
+
+
+def published_network(
+    path: Path, num_rows: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The DAG of a file in the interchange format BIF, and attributes drawn from it."""
+    packed = path.read_bytes()
+    text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
+    found = re.findall(r"probability \(\s*(\S+?)\s*(?:\|([^)]*))?\)", text)
+    parents = {
+        name: [own.strip() for own in given.split(",") if own.strip()] for name, given in found
+    }
+    names = list(TopologicalSorter(parents).static_order())
+    dag = np.zeros((len(names), len(names)), dtype=bool)
+    bits = np.zeros((num_rows, len(names)), dtype=np.uint8)
+    for k, name in enumerate(names):
+        dag[[names.index(own) for own in parents[name]], k] = True
+        bits[:, k] = child(bits[:, dag[:, k]], rng)
     return dag, bits
 
 
@@ -80,12 +113,16 @@ def on_attributes(bits: np.ndarray, truth: np.ndarray) -> dict[str, int]:
 
 
 def lines(args: argparse.Namespace) -> Lines:
-    """Line by line: a size, an interval of noise, a replicate."""
-    for size in args.attributes:
+    """Line by line: a size or published network, an interval of noise, a replicate."""
+    for source in args.bif or args.attributes:
         for low, high in NOISE:
             for seed in seeds(args):
-                rng = np.random.default_rng([size, seed])
-                dag, bits = random_network(size, args.rows, rng)
+                if isinstance(source, Path):
+                    rng = np.random.default_rng([len(source.name), seed])
+                    dag, bits = published_network(source, args.rows, rng)
+                else:
+                    rng = np.random.default_rng([source, seed])
+                    dag, bits = random_network(source, args.rows, rng)
                 q_matrix, items = network_items(bits, rng, low, high)
                 truth = class_of(masks_of_columns(dag)).matrix
                 model = LatentAttributeModel(q_matrix, items="dina", root=Independent())
@@ -94,7 +131,8 @@ def lines(args: argparse.Namespace) -> Lines:
                 seconds = time.process_time() - clock
                 ours, oracle = distances(found.graph.matrix, truth), on_attributes(bits, truth)
                 yield {
-                    "attributes": size,
+                    "network": source.name.split(".")[0] if args.bif else "random",
+                    "attributes": len(dag),
                     "noise": [low, high],
                     "rows": args.rows,
                     "seed": seed,
@@ -116,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--attributes", type=int, nargs="+", default=[37, 50, 100], help="sizes of networks"
     )
     parser.add_argument("--rows", type=int, default=5000, help="of items (by default 5000)")
+    parser.add_argument("--bif", type=Path, nargs="+", help="files of published networks")
     run(parser, lines, argv, quick={"attributes": [8], "rows": 500, "replicates": 1})
 
 
