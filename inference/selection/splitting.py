@@ -229,7 +229,7 @@ def split_inference(
         >>> encoder = DeepDiscreteEncoder(num_items=9, latent_sizes=(3, 1))
         >>> rows = simulate(encoder, strict_design(1), 0, None, 600)["items"]
         >>> split_inference(encoder, rows).headline.partition(";")[0]
-        '15 of 15 edges are kept'
+        '13 of 16 edges are kept'
     """
     seed = as_seed(OWNER, seed)
     for name, value in (("target", target), ("share", share), ("level", level)):
