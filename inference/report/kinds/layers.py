@@ -327,6 +327,8 @@ def graph_choice(fit: Fit) -> Iterator[Part]:
     ebic = [number(value) for value in choice.ebic.tolist()]
     tied = [i for i, value in enumerate(ebic) if value == ebic[choice.best]]
     ties = say("layers.tied", num=len(tied)) if len(tied) > 1 else ""
+    if len(choice.penalty) > len(choice.penalties):
+        ties = say("layers.several_starts")
     yield Paragraph(say("layers.graph_search", edges=edges, ties=ties))
     is_changed = edges != int(choice.num_edges[choice.best])
     kept = "went on" if is_changed else "yes"

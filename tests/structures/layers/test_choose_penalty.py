@@ -285,3 +285,12 @@ def test_a_plain_fit_of_counts_is_as_good_as_one_from_the_truth() -> None:
         found = fit(DeepDiscreteEncoder(18, (6,), Poisson()), x)
         best = fit(DeepDiscreteEncoder(18, (6,), Poisson()), x, ChoosePenalty(), init=truth)
         assert found.choice.final_ebic < best.choice.final_ebic + 1
+
+
+@pytest.mark.filterwarnings("ignore::inference.base.outcome.StartsWarning")
+def test_a_page_says_why_a_penalty_stands_twice(tmp_path) -> None:
+    x, _ = counts_of_three(0)
+    found = fit(DeepDiscreteEncoder(18, (6,), Poisson()), x)
+    assert len(found.choice.penalty) == 2 * len(found.choice.penalties)
+    text = write_report(found, x, tmp_path / "page.html").read_text()
+    assert "a penalty stands once for each start" in text
