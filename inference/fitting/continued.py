@@ -107,7 +107,7 @@ class ContinuedFit:
         return ContinuedFit(fit, self.first, state)
 
     def _joined_weights(self, rows: tuple[Tensor, Tensor | None]) -> Tensor | None:
-        """How often each row so far counted, (N_t,); None for once."""
+        """Weights of all rows so far, (N_t,); None where none was given."""
         before, often = self.fit.row_weights, rows[1]
         if before is None and often is None:
             return None
