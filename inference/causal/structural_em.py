@@ -26,8 +26,10 @@ from, by three nats.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -57,8 +59,8 @@ LEAST_SHARE = 0.03  # rho below it is not told from this
 FEWEST_DRAWS, MOST_DRAWS = 10, 50
 DRAWN_NOISE = 0.15  # what a finite M adds to the variance that rows have, at most
 MODEL_NOISE = 0.1  # what a finite number of rows of the model adds
-MOST_MODEL_ROWS = 200_000
-FIRST, FURTHER = (60, 15), (40, 15)  # SAEM: burn-in, averaged
+MODEL_ROWS = 20_000, 200_000  # least, and most unless there are more rows of data
+FIRST, FURTHER = (60, 15), (30, 15)  # SAEM: burn-in, averaged
 RESAMPLED = (8, 8)  # of a bootstrap replicate
 LEAST_GAIN = 3.0  # nats by which a new class must be better
 FIRM = 0.99  # probability of an arrow, below which its direction is left open
@@ -391,29 +393,28 @@ class _Chain:
 
     def evidence(self, state: _State) -> _Evidence:
         """Draws of the attributes of all rows, and of rows without data."""
-        latents, drawn = state.latents, list[np.ndarray]()
-
-        def draw_to(number: int) -> np.ndarray:
-            nonlocal latents
-            while len(drawn) < number:
-                latents, _ = state.steps.gibbs.sweep(state.params, latents, self.generator)
-                drawn.append(latents[self.latent][0].mT.to(torch.uint8).cpu().numpy())
-            return np.stack(drawn)
-
-        bits = draw_to(self.num_draws or FEWEST_DRAWS)
+        draws = self._draws(state)
+        bits = np.stack([*islice(draws, self.num_draws or FEWEST_DRAWS)])
         share = _share(bits, state.parents)
         if self.num_draws is None:
-            wanted = np.ceil((1 - share) / (DRAWN_NOISE * share))
-            bits = draw_to(int(np.clip(wanted, FEWEST_DRAWS, MOST_DRAWS)))
+            wanted = min(MOST_DRAWS, (1 - share) / (DRAWN_NOISE * share))
+            bits = np.stack([*bits, *islice(draws, max(0, math.ceil(wanted) - len(bits)))])
             share = _share(bits, state.parents)
         num_rows, size = bits.shape[1:]
         wanted = num_rows * (1 - share) ** 2 / (MODEL_NOISE * share)
-        number = int(np.clip(wanted, num_rows, max(num_rows, MOST_MODEL_ROWS)))
+        number = int(np.clip(wanted, MODEL_ROWS[0], max(num_rows, MODEL_ROWS[1])))
         root: Any = state.steps.gibbs.root  # type: ignore[attr-defined]
         like = next(iter(state.params.values()))
         uniform = torch.rand((1, size, number), generator=self.generator).to(like)
         model = root.draw(state.params, uniform)[0].mT.to(torch.uint8).cpu().numpy()
         return _Evidence(bits, model, share)
+
+    def _draws(self, state: _State) -> Iterator[np.ndarray]:
+        """Draws of the attributes of all rows without end, each uint8 (N, K)."""
+        latents = state.latents
+        while True:
+            latents, _ = state.steps.gibbs.sweep(state.params, latents, self.generator)
+            yield latents[self.latent][0].mT.to(torch.uint8).cpu().numpy()
 
     def search(
         self, evidence: _Evidence, starts: Sequence[tuple[int, ...]]
