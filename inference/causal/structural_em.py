@@ -7,27 +7,29 @@ information that survives measurement,
 
 .. math:: \rho_{ij} = \mathrm{Cov}(f(a^{(1)}), f(a^{(2)})) / \mathrm{Var} f .
 
-To first order an edge that the current graph lacks is drawn :math:`\rho`-fold too weak, so that the
-score statistic of the observed data is the gain G on expected counts over :math:`\rho`; an edge
-that it has is drawn at full size from the model, and its gain is worth only :math:`\rho N` rows.
-Hence
+A draw given the items of a row that itself was drawn under the model is a step of a reversible
+chain whose law is the model's, P, and :math:`\rho_{ij}` is the Rayleigh quotient of f in it. The
+draws of rows from another law p therefore show :math:`P + \rho (p - P)`, to first order: what the
+graph lacks too weakly, and what it has too much of still. :class:`RowScores` undoes both with
+:math:`\rho`, the mean over the edges. Then what a row tells of a pair has variance
+:math:`(\rho + (1 - \rho) / M) / \rho^2` for one of an attribute that is known, so that N rows count
+as so many fewer; the score's price stays that of N rows. Hence
 
 1. SAEM under independent attributes;
-2. expand: add the arrow with the largest :math:`G_{ij} / \rho_{ij} - \tfrac12 2^{|pa_j|} \log N`,
-   while one is above zero, without a cycle;
-3. SAEM under that graph, the items free, rows and items where they were;
-4. prune: search DAGs on new draws, counted as :math:`\bar\rho N` rows, from the required edges
-   alone and from the graphs of steps 2 and before; then SAEM under the best, and back to 2.
+2. search DAGs on corrected draws, from the required edges alone and from the last graph;
+3. SAEM under the best, the items free, rows and items where they were; back to 2.
 
-The end is where the class of step 4 stays, or its score on the draws does not grow by more than
-twice its standard error over them.
+The end is where step 2 finds no class that is better than that of the graph which the draws are
+from, by three nats.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -40,10 +42,10 @@ from inference.base.steps import DrawSteps
 from inference.base.structure import Problem, draw_steps_of
 from inference.causal.edges import EdgeProbabilities, summarised
 from inference.causal.graphs import Cpdag, as_names
-from inference.causal.hill_climbing import MOST_PARENTS, RowScores, hill_climb, reachable
+from inference.causal.hill_climbing import MOST_PARENTS, RowScores, local_search
 from inference.causal.item_alternatives import ItemAlternative, item_alternatives
 from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
-from inference.causal.pdags import Pdag, class_of, matrix_of_columns, members
+from inference.causal.pdags import Pdag, matrix_of_columns, members
 from inference.causal.scores import BIC, Score, score_rule
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params
@@ -54,11 +56,13 @@ from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
 OWNER = "structural_em"
 LEAST_SHARE = 0.03  # rho below it is not told from this
-THIN = 2  # sweeps between draws
-FIRST, EXPANDED, PRUNED = (60, 15), (40, 15), (15, 15)  # SAEM: burn-in, averaged
+FEWEST_DRAWS, MOST_DRAWS = 10, 50
+DRAWN_NOISE = 0.15  # what a finite M adds to the variance that rows have, at most
+MODEL_NOISE = 0.1  # what a finite number of rows of the model adds
+MODEL_ROWS = 20_000, 200_000  # least, and most unless there are more rows of data
+FIRST, FURTHER = (60, 15), (30, 15)  # SAEM: burn-in, averaged
 RESAMPLED = (8, 8)  # of a bootstrap replicate
-RESAMPLED_DRAWS = 3
-SPREAD = 2.0  # standard errors by which a new class must be better
+LEAST_GAIN = 3.0  # nats by which a new class must be better
 FIRM = 0.99  # probability of an arrow, below which its direction is left open
 
 
@@ -76,7 +80,7 @@ class AttributeNetwork:
             symmetric, zero elsewhere.
         presence: share of the last three cycles whose graph joined each pair, (K, K).
         num_rows: N.
-        worth: rows with known attributes that the draws were counted as.
+        worth: rows with known attributes that tell as much of an edge, rho N.
         num_cycles: done.
         settled: whether the class stayed, before the cycles were used up.
         probabilities: of edges and arrows over bootstrap replicates; None for none.
@@ -201,7 +205,7 @@ def structural_em(
     knowledge: BackgroundKnowledge | None = None,
     max_parents: int = MOST_PARENTS,
     num_cycles: int = 4,
-    num_draws: int = 10,
+    num_draws: int | None = None,
     num_replicates: int = 0,
     seed: Seed = 0,
     names: Sequence[str] | None = None,
@@ -215,8 +219,8 @@ def structural_em(
         score: of families; ``BIC()`` if None.
         knowledge: required and forbidden edges, and tiers.
         max_parents: of one attribute.
-        num_cycles: of expansion and pruning, at most.
-        num_draws: M, of the attributes of each row. The share rho of noisy items needs about ten.
+        num_cycles: of search and SAEM, at most.
+        num_draws: M, of the attributes of each row; None for ten to fifty, more for noisier items.
         num_replicates: bootstrap samples of the rows for probabilities of edges; each is fitted
             anew from the estimates, and searched from the graph and from nothing. An arrow below
             .99 is to be left open: replicates share their start.
@@ -234,7 +238,8 @@ def structural_em(
         ("num_draws", num_draws, 2),
         ("num_replicates", num_replicates, 0),
     ):
-        check_size(OWNER, name, value, least=least)
+        if value is not None or name != "num_draws":
+            check_size(OWNER, name, value, least=least)
     rule = BIC() if score is None else score_rule(OWNER, score)
     start = _with_root(model, Independent(), data, seed)
     layers, root = start.structure.layers, start.structure.root
@@ -261,23 +266,22 @@ def structural_em(
         max_parents,
         num_draws,
         torch.Generator().manual_seed(seed),
+        np.random.default_rng(seed),
     )
     state = chain.begin(start)
     graphs: list[tuple[int, ...]] = []
     settled = False
-    for _ in range(num_cycles):
-        bits = chain.draws(state)
-        parents = chain.expand(state, bits)
-        state = chain.fitted(state, parents, bits, EXPANDED)
-        bits = chain.draws(state)
-        found, worth = chain.prune(bits, [parents, *graphs[-1:]])
-        if graphs and chain.is_no_better(bits, found, graphs[-1], worth):
-            found, settled = graphs[-1], True
-        state = chain.fitted(state, found, bits, PRUNED)
-        graphs.append(found)
+    evidence = chain.evidence(state)
+    while len(graphs) < num_cycles and not settled:
+        found, gain = chain.search(evidence, graphs[-1:])
+        settled = bool(graphs) and gain <= LEAST_GAIN
         if settled:
-            break
-    bits, found = chain.draws(state), graphs[-1]
+            found = graphs[-1]
+        else:
+            state = chain.fitted(state, found, evidence.bits)
+            evidence = chain.evidence(state)
+        graphs.append(found)
+    bits, found = evidence.bits, graphs[-1]
     params = {name: value[0] for name, value in state.params.items()}
     probabilities = None
     if num_replicates:
@@ -290,7 +294,7 @@ def structural_em(
         _information(bits, found),
         np.mean([_joined(parents) for parents in graphs[-3:]], 0),
         bits.shape[1],
-        worth,
+        evidence.share * bits.shape[1],
         len(graphs),
         settled,
         probabilities,
@@ -329,6 +333,21 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Draws under a graph, and what corrects their counts.
+
+    Args:
+        bits: of the attributes of all rows, uint8 (M, N, K).
+        model: rows that the model of the draws draws without data, (N', K).
+        share: rho, mean over the pairs joined.
+    """
+
+    bits: np.ndarray
+    model: np.ndarray
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
 class _Chain:
     """State that all rounds share: problem, background knowledge, score, random numbers."""
 
@@ -337,8 +356,9 @@ class _Chain:
     known: Constraints
     score: Score
     max_parents: int
-    num_draws: int
+    num_draws: int | None
     generator: torch.Generator
+    rng: np.random.Generator
 
     def begin(self, problem: Problem) -> _State:
         """SAEM under independent attributes."""
@@ -348,9 +368,7 @@ class _Chain:
         size = latents[self.latent].shape[1]
         return self._climbed(_State(steps, params, latents, (0,) * size), FIRST)
 
-    def fitted(
-        self, state: _State, parents: tuple[int, ...], bits: np.ndarray, sweeps: tuple[int, int]
-    ) -> _State:
+    def fitted(self, state: _State, parents: tuple[int, ...], bits: np.ndarray) -> _State:
         """SAEM under another graph: items and rows as they are, tables from the draws."""
         problem = self.problem(parents)
         root = problem.structure.root
@@ -360,7 +378,7 @@ class _Chain:
         old = set(state.steps.gibbs.root.sites())  # type: ignore[attr-defined]
         items = {name: value for name, value in state.params.items() if name not in old}
         params = items | root.start(drawn)
-        return self._climbed(_State(_steps_of(problem), params, state.latents, parents), sweeps)
+        return self._climbed(_State(_steps_of(problem), params, state.latents, parents), FURTHER)
 
     def _climbed(self, state: _State, sweeps: tuple[int, int]) -> _State:
         burn_in, kept = sweeps
@@ -373,72 +391,50 @@ class _Chain:
             params = state.steps.maximise(averages, params)
         return _State(state.steps, params, latents, state.parents)
 
-    def draws(self, state: _State) -> np.ndarray:
-        """Draws of the attributes of all rows, uint8 (M, N, K)."""
-        latents, out = state.latents, []
-        for _ in range(self.num_draws):
-            for _ in range(THIN):
-                latents, _ = state.steps.gibbs.sweep(state.params, latents, self.generator)
-            out.append(latents[self.latent][0].mT.to(torch.uint8).cpu().numpy())
-        return np.stack(out)
-
-    def expand(self, state: _State, bits: np.ndarray) -> tuple[int, ...]:
-        """The graph with arrows added whose score statistic pays for its parameters."""
+    def evidence(self, state: _State) -> _Evidence:
+        """Draws of the attributes of all rows, and of rows without data."""
+        draws = self._draws(state)
+        bits = np.stack([*islice(draws, self.num_draws or FEWEST_DRAWS)])
+        share = _share(bits, state.parents)
+        if self.num_draws is None:
+            wanted = min(MOST_DRAWS, (1 - share) / (DRAWN_NOISE * share))
+            bits = np.stack([*bits, *islice(draws, max(0, math.ceil(wanted) - len(bits)))])
+            share = _share(bits, state.parents)
         num_rows, size = bits.shape[1:]
-        rho = np.clip(shares(bits), LEAST_SHARE, None)
-        scores = RowScores(bits.reshape(-1, size), num_rows, _LogLikelihood())
-        parents, price = list(state.parents), 0.5 * np.log(num_rows)
-        excluded = matrix_of_columns(self.known.excluded)
-        gains = np.empty((size, size))
+        wanted = num_rows * (1 - share) ** 2 / (MODEL_NOISE * share)
+        number = int(np.clip(wanted, MODEL_ROWS[0], max(num_rows, MODEL_ROWS[1])))
+        root: Any = state.steps.gibbs.root  # type: ignore[attr-defined]
+        like = next(iter(state.params.values()))
+        uniform = torch.rand((1, size, number), generator=self.generator).to(like)
+        model = root.draw(state.params, uniform)[0].mT.to(torch.uint8).cpu().numpy()
+        return _Evidence(bits, model, share)
 
-        def renew(j: int) -> None:
-            number = parents[j].bit_count()
-            gains[:, j] = scores.gains(j, parents[j]) / rho[:, j] - price * 2**number
-            if number >= self.max_parents:
-                gains[:, j] = -np.inf
-
-        for j in range(size):
-            renew(j)
-        below = reachable(matrix_of_columns(parents))
+    def _draws(self, state: _State) -> Iterator[np.ndarray]:
+        """Draws of the attributes of all rows without end, each uint8 (N, K)."""
+        latents = state.latents
         while True:
-            allowed = np.where(below.T | excluded, -np.inf, gains)
-            i, j = (int(k) for k in np.unravel_index(int(allowed.argmax()), allowed.shape))
-            if not allowed[i, j] > 0:
-                return tuple(parents)
-            parents[j] |= 1 << i
-            below |= np.outer(below[:, i], below[j])
-            renew(j)
+            latents, _ = state.steps.gibbs.sweep(state.params, latents, self.generator)
+            yield latents[self.latent][0].mT.to(torch.uint8).cpu().numpy()
 
-    def prune(
-        self, bits: np.ndarray, starts: Sequence[tuple[int, ...]]
+    def search(
+        self, evidence: _Evidence, starts: Sequence[tuple[int, ...]]
     ) -> tuple[tuple[int, ...], float]:
-        """The best DAG on new draws, from nothing and from given ones, and what rows are worth."""
-        joined = _joined(starts[0])
-        mean = float(shares(bits)[joined].mean()) if joined.any() else 1.0
-        worth = bits.shape[1] * float(np.clip(mean, LEAST_SHARE, 1.0))
-        scores = RowScores(bits.reshape(-1, bits.shape[2]), worth, self.score)
-        ends = [
-            hill_climb(scores, self.known, start, self.max_parents) for start in (None, *starts)
-        ]
-        return max(ends, key=lambda end: end[1])[0], worth
-
-    def is_no_better(
-        self, bits: np.ndarray, new: tuple[int, ...], old: tuple[int, ...], worth: float
-    ) -> bool:
-        """Same class, or a gain within its standard error over the draws."""
-        if class_of(new) == class_of(old):
-            return True
-        gains = []
-        for drawn in bits:
-            scores = RowScores(drawn, worth, self.score)
-            gains.append(
-                sum(
-                    scores.local(k, one) - scores.local(k, two)
-                    for k, (one, two) in enumerate(zip(new, old, strict=True))
-                    if one != two
-                )
-            )
-        return float(np.mean(gains)) <= SPREAD * float(np.std(gains, ddof=1)) / len(gains) ** 0.5
+        """The best DAG on the draws, from nothing and given ones, and its gain over these."""
+        num_draws, num_rows, size = evidence.bits.shape
+        share = evidence.share
+        noise = (share + (1 - share) / num_draws) / share**2
+        scores = RowScores(
+            evidence.bits.reshape(-1, size),
+            num_rows,
+            self.score,
+            num_rows / noise,
+            evidence.model,
+            share,
+        )
+        best, reached = local_search(
+            scores, self.known, [None, *starts], self.rng, self.max_parents
+        )
+        return best, reached - max((scores.total(start) for start in starts), default=-np.inf)
 
 
 class _LogLikelihood:
@@ -483,6 +479,14 @@ def shares(bits: np.ndarray) -> np.ndarray:
     return found
 
 
+def _share(bits: np.ndarray, parents: Sequence[int]) -> float:
+    """Mean rho of the pairs that a graph joins, of all pairs where it joins none."""
+    pairs = _joined(parents)
+    if not pairs.any():
+        pairs = ~np.eye(len(parents), dtype=bool)
+    return float(np.clip(shares(bits)[pairs].mean(), LEAST_SHARE, 1.0)) if pairs.any() else 1.0
+
+
 def _joined(parents: Sequence[int]) -> np.ndarray:
     matrix = matrix_of_columns(parents)
     both: np.ndarray = matrix | matrix.T
@@ -510,16 +514,15 @@ def _replicates(
     """Frequencies of graphs over samples of the rows, each fitted and searched anew."""
     rng = np.random.default_rng(seed)
     num_rows = next(iter(state.latents.values())).shape[-1]
-    own = dataclasses.replace(chain, num_draws=RESAMPLED_DRAWS)
     graphs: list[Pdag] = []
     worth = 0.0
     for _ in range(num_replicates):
         rows = torch.from_numpy(rng.integers(0, num_rows, num_rows))
         latents = {name: value[..., rows] for name, value in state.latents.items()}
         sampled = _State(state.steps.rows(rows), state.params, latents, state.parents)
-        bits = own.draws(own._climbed(sampled, RESAMPLED))
-        parents, worth = own.prune(bits, [found])
-        graphs.append(chain.known.graph_of(parents))
+        evidence = chain.evidence(chain._climbed(sampled, RESAMPLED))
+        graphs.append(chain.known.graph_of(chain.search(evidence, [found])[0]))
+        worth = evidence.share * num_rows
     counts = {graph: graphs.count(graph) for graph in dict.fromkeys(graphs)}
     matrices = np.stack([graph.matrix for graph in counts])
     shares_of = np.array(list(counts.values())) / num_replicates
