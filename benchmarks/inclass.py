@@ -15,9 +15,11 @@ default) and prints one JSON line a seed and way of training:
 ``weight_error`` is the largest error of a weight after matching; ``cost`` the mean negative
 log-ratio on 100,000 new rows, ``gap`` how far that lies above that of the true densities on the
 same rows, ``accuracy`` the share of new rows whose component is found, ``best_accuracy`` that of
-the exact posterior. ``--example mnist_pairs``: the share of single test images whose digit is found
-after learning from noisy labels, after going on with pairs and no labels, and of the same network
-with all labels ("with them": the pairs whose images have one keep their noisy labels in the cost).
+the exact posterior; ``possible`` the weights of the first component that theorem 1 allows, of two
+components in two variates, and ``middle_error`` the error of their middle. ``--example
+mnist_pairs``: the share of single test images whose digit is found after learning from noisy
+labels, after going on with pairs and no labels, and of the same network with all labels ("with
+them": the pairs whose images have one keep their noisy labels in the cost).
 ``--race`` measures instead, in one run, the seconds of the processor and steps until the cost of
 all training rows comes within ``--within`` nats of where full-batch training ended, for batches of
 50 and 500 and each kind of estimate.
@@ -43,6 +45,8 @@ from papers.studies.classifiers import EXAMPLES, PUBLISHED, TEST_ROWS, TEST_SEED
 
 from inference import CrossTotalCorrelation, Labels, TrainClassifiers, fit
 from inference.fitting.problem import problem_of
+from inference.fitting.record import FitRecord
+from inference.identifiability import identifiability_of
 from inference.inspection import read_classifiers
 from ppl_models import Dense, InClassNet
 from ppl_models.datasets import (
@@ -98,8 +102,19 @@ def example_lines(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "batch": result.method.batch_size,
                 "cost_name": args.cost,
                 **scores(result, test),
+                **possible(result, data, test.truth.weights),
                 "seconds": seconds,
             }
+
+
+def possible(result: FitRecord, data: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Weights that give the same distribution of the data, and the error of their middle."""
+    found = identifiability_of(result, data)
+    if found.possible_weights is None:
+        return {}
+    middle = np.mean(found.possible_weights)
+    error = np.abs(np.sort([middle, 1 - middle]) - np.sort(truth)).max()
+    return {"possible": list(found.possible_weights), "middle_error": float(error)}
 
 
 # ---------------------------------------------------------------- seconds to a given cost

@@ -6,9 +6,9 @@ what the rows are worth: no table of 2^K profiles is made. A family score is
 :math:`F(Pa \cup j) - F(Pa)` (:mod:`inference.causal.scores`). Rows are held as bits of words, and a
 cell is counted by the ones in the conjunction of its columns.
 
-Draws come from the posterior under some model, whose own share of cell c is :math:`P_S(c)`. To
-first order in what the model lacks they show only a share :math:`\rho` of the difference to the
-truth, :math:`T_S = P_S + \rho\, (p_S - P_S)`, so that the corrected counts are
+Draws come from the posterior under some model, whose own share of cell c is :math:`P_S(c)`. They
+show only a share :math:`\rho` of what the truth p differs from it by, :math:`T_S = P_S + \rho\,
+(p_S - P_S)` (:mod:`inference.causal.structural_em`), so that the corrected counts are
 
 .. math:: m_S(c) = w\, \max\{0,\; P_S(c) + (T_S(c) - P_S(c)) / \rho\} ,
 

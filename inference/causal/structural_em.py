@@ -7,13 +7,14 @@ information that survives measurement,
 
 .. math:: \rho_{ij} = \mathrm{Cov}(f(a^{(1)}), f(a^{(2)})) / \mathrm{Var} f .
 
-A draw given the items of a row that itself was drawn under the model is a step of a reversible
-chain whose law is the model's, P, and :math:`\rho_{ij}` is the Rayleigh quotient of f in it. The
-draws of rows from another law p therefore show :math:`P + \rho (p - P)`, to first order: what the
-graph lacks too weakly, and what it has too much of still. :class:`RowScores` undoes both with
-:math:`\rho`, the mean over the edges. Then what a row tells of a pair has variance
-:math:`(\rho + (1 - \rho) / M) / \rho^2` for one of an attribute that is known, so that N rows count
-as so many fewer; the score's price stays that of N rows. Hence
+To draw attributes from the model, P, then items given these, then attributes given the items, is a
+step K of a reversible chain whose law is P, and :math:`\rho_{ij}` is the Rayleigh quotient of f in
+it. The draws of rows from another law p therefore follow :math:`p K = P + (p - P) K`, which is
+:math:`P + \rho\, (p - P)` where f is an eigenfunction: a dependence that the graph lacks is drawn
+too weakly, and one that only the graph has is drawn still. :class:`RowScores` undoes both with
+:math:`\rho`, the mean over the edges. Then the count of a pair has :math:`(\rho + (1 - \rho) / M) /
+\rho^2` times the variance that it has of known attributes, so that N rows count as so many fewer;
+the price of a parameter stays that of N rows. Hence
 
 1. SAEM under independent attributes;
 2. search DAGs on corrected draws, from the required edges alone and from the last graph;

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from annealed_likelihood import DESIGNS
 from support.small_encoders import name_of
 
 from inference import EM, fit
 from inference.engines.gibbs_estimates import log_likelihood_rows, posterior_means
 from inference.programs.program import Program
 from inference.structures.layers.gibbs import LayeredGibbs
-from ppl_models import Bernoulli, DeepDiscreteEncoder, NoisyOr, Normal, Poisson
+from ppl_models import DeepDiscreteEncoder, NoisyOr, Normal, Poisson
 from ppl_models.datasets import strict_design
 
 F64 = torch.float64
@@ -29,28 +30,10 @@ def test_means_by_sweeps_approach_the_exact_ones():
         assert (means[name][0].mT - value).abs().max() < 0.06
 
 
-def dense(seed: int) -> dict[str, torch.Tensor]:
-    """Parameters of twelve bits that all move each of 24 items."""
-    generator = torch.Generator().manual_seed(seed)
-    loadings = 1.5 * torch.randn(24, 12, generator=generator, dtype=F64)
-    return {
-        "loadings_1": loadings,
-        "intercepts_1": -loadings.sum(1) / 2,
-        "proportions": torch.full((12,), 0.4, dtype=F64),
-    }
-
-
-ESTIMATED = {
-    "two layers": (DeepDiscreteEncoder(18, (6, 2), Normal()), lambda _: strict_design(2, Normal())),
-    "yes or no": (DeepDiscreteEncoder(18, (6, 2)), lambda _: strict_design(2, Bernoulli())),
-    "dense": (DeepDiscreteEncoder(24, (12,), penalty=None), dense),
-}
-
-
-@pytest.mark.parametrize("name", ESTIMATED)
+@pytest.mark.parametrize("name", DESIGNS)
 def test_the_log_likelihood_is_estimated_within_its_error(name, monkeypatch):
     """By enumeration, for two parameters at once; gaps in the data, chains in several parts."""
-    model, make = ESTIMATED[name]
+    model, make = DESIGNS[name]
     first, second = make(0), {n: v * 0.8 for n, v in make(1).items()}
     data = Program(model, None, 300).simulate(first, 0)["items"]
     data[5, 3] = data[7] = torch.nan
