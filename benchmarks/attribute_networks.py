@@ -9,7 +9,9 @@ does, on the true attributes; ``worth`` the rows with known attributes that the 
 ``at_worth`` the distance of that search on so many rows of true attributes: what could be hoped
 for. With ``--effects tables`` each state of the parents has a chance of its own, uniform on
 .1 to .9, in the place of logistic regressions; ``tables`` is then what structural EM finds by
-``score=BIC()``. With ``--bif`` the DAGs are those of published networks, read from files in that
+``score=BIC()``. With ``--bootstrap M`` the probabilities over as many replicates are scored:
+``brier`` of edges and arrows over all pairs, and how many of those given .99 or more are true. With
+``--bif`` the DAGs are those of published networks, read from files in that
 format (the wheel of pgmpy 0.1.25 has ``alarm``, 37 nodes, Beinlich et al. 1989; ``hailfinder``, 56,
 Abramson et al. 1996; ``win95pts``, 76); effects and items are drawn as of random ones. Run:
 ``python benchmarks/attribute_networks.py [--bif alarm.bif.gz]``.
@@ -24,14 +26,17 @@ import time
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _bench import Lines, command_line, run, seeds
 
-from inference.causal import BIC, LogisticBIC, structural_em
+from inference.causal import BIC, structural_em
+from inference.causal.edges import EdgeProbabilities
 from inference.causal.hill_climbing import RowScores, hill_climb, local_search
 from inference.causal.knowledge import Constraints
 from inference.causal.pdags import class_of, masks_of_columns
+from inference.causal.scores import LogisticBIC
 from ppl_models import Independent, LatentAttributeModel
 
 NUM_PARENTS = (0.2, 0.4, 0.3, 0.1)  # chances of 0, 1, 2, 3
@@ -123,6 +128,25 @@ def on_attributes(bits: np.ndarray, truth: np.ndarray, climb: bool = False) -> d
     return distances(class_of(parents).matrix, truth)
 
 
+def calibration(found: EdgeProbabilities, truth: np.ndarray) -> dict[str, Any]:
+    """Brier scores of probabilities over replicates, and [true, all] of what is given .99."""
+    pairs = np.triu_indices(len(truth), 1)
+    arrows = truth & ~truth.T
+    out: dict[str, Any] = {}
+    for name, chance, right in (
+        ("edges", found.adjacent[pairs], (truth | truth.T)[pairs]),
+        (
+            "arrows",
+            found.arrow[~np.eye(len(truth), dtype=bool)],
+            arrows[~np.eye(len(truth), dtype=bool)],
+        ),
+    ):
+        sure = chance >= 0.99
+        out[f"brier_{name}"] = float(((chance - right) ** 2).mean())
+        out[f"sure_{name}"] = [int(right[sure].sum()), int(sure.sum())]
+    return out
+
+
 def lines(args: argparse.Namespace) -> Lines:
     """Line by line: a size or published network, an interval of noise, a replicate."""
     for source in args.bif or args.attributes:
@@ -138,7 +162,7 @@ def lines(args: argparse.Namespace) -> Lines:
                 truth = class_of(masks_of_columns(dag)).matrix
                 model = LatentAttributeModel(q_matrix, items="dina", root=Independent())
                 clock = time.process_time()
-                found = structural_em(model, items, seed=seed)
+                found = structural_em(model, items, num_replicates=args.bootstrap, seed=seed)
                 seconds = time.process_time() - clock
                 ours = distances(found.graph.matrix, truth)
                 climb = on_attributes(bits, truth, climb=True)
@@ -146,6 +170,8 @@ def lines(args: argparse.Namespace) -> Lines:
                 if args.effects == "tables":
                     by_tables = structural_em(model, items, score=BIC(), seed=seed)
                     more = {"tables": distances(by_tables.graph.matrix, truth)}
+                if found.probabilities is not None:
+                    more |= calibration(found.probabilities, truth)
                 yield {
                     "network": source.name.split(".")[0] if args.bif else "random",
                     "effects": args.effects,
@@ -174,6 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rows", type=int, default=5000, help="of items (by default 5000)")
     parser.add_argument("--effects", choices=EFFECTS, default=EFFECTS[0], help="of parents")
+    parser.add_argument("--bootstrap", type=int, default=0, metavar="M", help="replicates")
     parser.add_argument("--bif", type=Path, nargs="+", help="files of published networks")
     run(parser, lines, argv, quick={"attributes": [8], "rows": 500, "replicates": 1})
 

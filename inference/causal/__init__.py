@@ -15,11 +15,7 @@ from inference.causal.of_fit import (
 )
 from inference.causal.pc import pc as pc
 from inference.causal.rows import compare_on_rows as compare_on_rows
-from inference.causal.scores import (
-    BIC as BIC,
-    BDeu as BDeu,
-    LogisticBIC as LogisticBIC,
-)
+from inference.causal.scores import BIC as BIC, BDeu as BDeu
 from inference.causal.structural_em import structural_em as structural_em
 from ppl_models.parts.surface import promised as _promised
 

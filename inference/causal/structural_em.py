@@ -231,7 +231,8 @@ def structural_em(
         model: attributes with items that ask for some of them, such as
             ``LatentAttributeModel(q_matrix, ...)``; its root is replaced.
         data: (N, J), NaN where missing.
-        score: of families; ``LogisticBIC()`` if None.
+        score: of families, ``BIC()``, ``BDeu()`` or another; if None,
+            :class:`inference.causal.scores.LogisticBIC`.
         knowledge: required and forbidden edges, and tiers.
         max_parents: of one attribute.
         num_cycles: of search and SAEM, at most.

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from support.small_graphs import mutual_information, random_dag, random_table, score_of
 
-from inference.causal import BIC, BDeu, LogisticBIC
+from inference.causal import BIC, BDeu
 from inference.causal.edges import all_classes, all_dags
-from inference.causal.scores import Score, SetScores, all_set_scores, logistic_chances
+from inference.causal.scores import (
+    LogisticBIC,
+    Score,
+    SetScores,
+    all_set_scores,
+    logistic_chances,
+)
 from inference.causal.tables import (
     Marginals,
     as_table,
