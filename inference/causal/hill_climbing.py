@@ -35,7 +35,7 @@ from inference.causal.scores import FamilyScore, Score, tie_tolerance
 
 NUM_TABU = 20  # pairs
 PATIENCE = 15  # steps without a better DAG
-MOST_PARENTS = 4
+MOST_PARENTS = 8
 NUM_TURNS = 50  # climbs from the best DAG with some arrows turned
 TURNED = 0.15  # share of the arrows
 
