@@ -63,7 +63,7 @@ from inference.causal.scores import (
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params
 from ppl_models.descriptions.attribute_distribution import Independent
-from ppl_models.descriptions.dag import Dag, NetworkRoot
+from ppl_models.descriptions.dag import MAX_PARENTS, Dag, NetworkRoot
 from ppl_models.descriptions.layers import PROPORTION_LIMIT
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
@@ -234,7 +234,7 @@ def structural_em(
         score: of families, ``BIC()``, ``BDeu()`` or another; if None,
             :class:`inference.causal.scores.LogisticBIC`.
         knowledge: required and forbidden edges, and tiers.
-        max_parents: of one attribute.
+        max_parents: of one attribute, at most ten.
         num_cycles: of search and SAEM, at most.
         num_draws: M, of the attributes of each row; None for ten to fifty, more for noisier items.
         num_replicates: bootstrap samples of the rows for probabilities of edges; each is fitted
@@ -256,6 +256,11 @@ def structural_em(
     ):
         if value is not None or name != "num_draws":
             check_size(OWNER, name, value, least=least)
+    if max_parents > MAX_PARENTS:
+        raise ValueError(
+            f"{OWNER}: max_parents must be at most {MAX_PARENTS}, as many as a Dag takes, got"
+            f" {max_parents}"
+        )
     rule: Score | FamilyScore = LogisticBIC()
     if score is not None:
         rule = score if isinstance(score, FamilyScore) else score_rule(OWNER, score)

@@ -238,6 +238,7 @@ def test_bad_input() -> None:
         ({"num_draws": 1}, "num_draws"),
         ({"num_cycles": 0}, "num_cycles"),
         ({"max_parents": 0}, "max_parents"),
+        ({"max_parents": 11}, "max_parents must be at most 10"),
         ({"num_replicates": -1}, "num_replicates"),
         ({"score": "bic"}, "score must be"),
         ({"knowledge": BackgroundKnowledge(required=((0, 7),))}, "attribute 7 is not among the 3"),
