@@ -263,7 +263,8 @@ def structural_em(
         )
     rule: Score | FamilyScore = LogisticBIC()
     if score is not None:
-        rule = score if isinstance(score, FamilyScore) else score_rule(OWNER, score)
+        is_of_families = isinstance(score, FamilyScore) and not isinstance(score, type)
+        rule = score if is_of_families else score_rule(OWNER, score)
     start = _with_root(model, Independent(), data, seed)
     layers, root = start.structure.layers, start.structure.root
     if len(layers) != 1 or root is None:

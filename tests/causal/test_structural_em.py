@@ -241,6 +241,7 @@ def test_bad_input() -> None:
         ({"max_parents": 11}, "max_parents must be at most 10"),
         ({"num_replicates": -1}, "num_replicates"),
         ({"score": "bic"}, "score must be"),
+        ({"score": LogisticBIC}, "score must be"),
         ({"knowledge": BackgroundKnowledge(required=((0, 7),))}, "attribute 7 is not among the 3"),
         (
             {"knowledge": BackgroundKnowledge(required=((0, 2), (1, 2))), "max_parents": 1},
