@@ -3,11 +3,15 @@
 One JSON line a network: random DAGs with up to three parents an attribute and effects of 1 to 2
 logits, four DINA items an attribute (two that ask for it alone, two for it and another), guess and
 slip drawn from an interval, 5,000 rows. ``distance`` is the structural Hamming distance to the true
-CPDAG, ``extra`` and ``missing`` are edges; ``climb`` the same of one hill climb on the true
+CPDAG, ``extra`` and ``missing`` are edges; ``climb`` the same of one hill climb by BIC on the true
 attributes, ``ratio`` of the two distances; ``on_attributes`` that of the search that structural EM
 does, on the true attributes; ``worth`` the rows with known attributes that the items are worth, and
 ``at_worth`` the distance of that search on so many rows of true attributes: what could be hoped
-for. With ``--bif`` the DAGs are those of published networks, read from files in that
+for. With ``--effects tables`` each state of the parents has a chance of its own, uniform on
+.1 to .9, in the place of logistic regressions; ``tables`` is then what structural EM finds by
+``score=BIC()``. With ``--bootstrap M`` the probabilities over as many replicates are scored:
+``brier`` of edges and arrows over all pairs, and how many of those given .99 or more are true. With
+``--bif`` the DAGs are those of published networks, read from files in that
 format (the wheel of pgmpy 0.1.25 has ``alarm``, 37 nodes, Beinlich et al. 1989; ``hailfinder``, 56,
 Abramson et al. 1996; ``win95pts``, 76); effects and items are drawn as of random ones. Run:
 ``python benchmarks/attribute_networks.py [--bif alarm.bif.gz]``.
@@ -22,24 +26,28 @@ import time
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _bench import Lines, command_line, run, seeds
 
 from inference.causal import BIC, structural_em
+from inference.causal.edges import EdgeProbabilities
 from inference.causal.hill_climbing import RowScores, hill_climb, local_search
 from inference.causal.knowledge import Constraints
 from inference.causal.pdags import class_of, masks_of_columns
+from inference.causal.scores import LogisticBIC
 from ppl_models import Independent, LatentAttributeModel
 
 NUM_PARENTS = (0.2, 0.4, 0.3, 0.1)  # chances of 0, 1, 2, 3
 NOISE = ((0.15, 0.2), (0.28, 0.32))
+EFFECTS = ("logistic", "tables")
 
 
 def random_network(
-    num_attributes: int, num_rows: int, rng: np.random.Generator
+    num_attributes: int, num_rows: int, rng: np.random.Generator, effects: str = EFFECTS[0]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A DAG, bool (K, K), and attributes of rows drawn from it by logistic regressions, (N, K)."""
+    """A DAG, bool (K, K), and attributes of rows drawn from it, (N, K)."""
     dag = np.zeros((num_attributes, num_attributes), dtype=bool)
     order = rng.permutation(num_attributes)
     bits = np.zeros((num_rows, num_attributes), dtype=np.uint8)
@@ -47,13 +55,16 @@ def random_network(
         number = min(place, int(rng.choice(len(NUM_PARENTS), p=NUM_PARENTS)))
         parents = rng.choice(order[:place], number, replace=False)
         dag[parents, k] = True
-        bits[:, k] = child(bits[:, parents], rng)
+        bits[:, k] = child(bits[:, parents], rng, effects)
     return dag, bits
 
 
-def child(parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An attribute drawn from its parents, (N, P), by a logistic regression, (N,)."""
+def child(parents: np.ndarray, rng: np.random.Generator, effects: str) -> np.ndarray:
+    """An attribute drawn from its parents, (N, P), by a logistic regression or a table, (N,)."""
     num_rows, number = parents.shape
+    if effects == "tables" and number:
+        table = rng.uniform(0.1, 0.9, 2**number)
+        return np.asarray(rng.random(num_rows) < table[parents @ (1 << np.arange(number))])
     signs = rng.choice([-1, 1], number, p=[0.2, 0.8])
     logits = (parents - 0.5) @ (signs * rng.uniform(1, 2, number))
     chance = 1 / (1 + np.exp(-logits - rng.uniform(-0.3, 0.3)))
@@ -62,7 +73,7 @@ def child(parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def published_network(
-    path: Path, num_rows: int, rng: np.random.Generator
+    path: Path, num_rows: int, rng: np.random.Generator, effects: str = EFFECTS[0]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The DAG of a file in the interchange format BIF, and attributes drawn from it."""
     packed = path.read_bytes()
@@ -76,7 +87,7 @@ def published_network(
     bits = np.zeros((num_rows, len(names)), dtype=np.uint8)
     for k, name in enumerate(names):
         dag[[names.index(own) for own in parents[name]], k] = True
-        bits[:, k] = child(bits[:, dag[:, k]], rng)
+        bits[:, k] = child(bits[:, dag[:, k]], rng, effects)
     return dag, bits
 
 
@@ -107,13 +118,33 @@ def distances(found: np.ndarray, truth: np.ndarray) -> dict[str, int]:
 
 
 def on_attributes(bits: np.ndarray, truth: np.ndarray, climb: bool = False) -> dict[str, int]:
-    """What the same search, or one climb, finds on the true attributes."""
-    scores, known = RowScores(bits, len(bits), BIC()), Constraints.none(bits.shape[1])
+    """What the same search, or one climb by BIC, finds on the true attributes."""
+    known = Constraints.none(bits.shape[1])
     if climb:
-        parents, _ = hill_climb(scores, known)
+        parents, _ = hill_climb(RowScores(bits, len(bits), BIC()), known)
     else:
+        scores = RowScores(bits, len(bits), LogisticBIC())
         parents, _ = local_search(scores, known, [None], np.random.default_rng(0))
     return distances(class_of(parents).matrix, truth)
+
+
+def calibration(found: EdgeProbabilities, truth: np.ndarray) -> dict[str, Any]:
+    """Brier scores of probabilities over replicates, and [true, all] of what is given .99."""
+    pairs = np.triu_indices(len(truth), 1)
+    arrows = truth & ~truth.T
+    out: dict[str, Any] = {}
+    for name, chance, right in (
+        ("edges", found.adjacent[pairs], (truth | truth.T)[pairs]),
+        (
+            "arrows",
+            found.arrow[~np.eye(len(truth), dtype=bool)],
+            arrows[~np.eye(len(truth), dtype=bool)],
+        ),
+    ):
+        sure = chance >= 0.99
+        out[f"brier_{name}"] = float(((chance - right) ** 2).mean())
+        out[f"sure_{name}"] = [int(right[sure].sum()), int(sure.sum())]
+    return out
 
 
 def lines(args: argparse.Namespace) -> Lines:
@@ -123,20 +154,27 @@ def lines(args: argparse.Namespace) -> Lines:
             for seed in seeds(args):
                 if isinstance(source, Path):
                     rng = np.random.default_rng([len(source.name), seed])
-                    dag, bits = published_network(source, args.rows, rng)
+                    dag, bits = published_network(source, args.rows, rng, args.effects)
                 else:
                     rng = np.random.default_rng([source, seed])
-                    dag, bits = random_network(source, args.rows, rng)
+                    dag, bits = random_network(source, args.rows, rng, args.effects)
                 q_matrix, items = network_items(bits, rng, low, high)
                 truth = class_of(masks_of_columns(dag)).matrix
                 model = LatentAttributeModel(q_matrix, items="dina", root=Independent())
                 clock = time.process_time()
-                found = structural_em(model, items, seed=seed)
+                found = structural_em(model, items, num_replicates=args.bootstrap, seed=seed)
                 seconds = time.process_time() - clock
                 ours = distances(found.graph.matrix, truth)
                 climb = on_attributes(bits, truth, climb=True)
+                more = {}
+                if args.effects == "tables":
+                    by_tables = structural_em(model, items, score=BIC(), seed=seed)
+                    more = {"tables": distances(by_tables.graph.matrix, truth)}
+                if found.probabilities is not None:
+                    more |= calibration(found.probabilities, truth)
                 yield {
                     "network": source.name.split(".")[0] if args.bif else "random",
+                    "effects": args.effects,
                     "attributes": len(dag),
                     "noise": [low, high],
                     "rows": args.rows,
@@ -150,6 +188,7 @@ def lines(args: argparse.Namespace) -> Lines:
                     "at_worth": on_attributes(bits[: round(found.worth)], truth),
                     "cycles": found.num_cycles,
                     "processor_seconds": seconds,
+                    **more,
                 }
 
 
@@ -160,6 +199,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--attributes", type=int, nargs="+", default=[37, 50, 100], help="sizes of networks"
     )
     parser.add_argument("--rows", type=int, default=5000, help="of items (by default 5000)")
+    parser.add_argument("--effects", choices=EFFECTS, default=EFFECTS[0], help="of parents")
+    parser.add_argument("--bootstrap", type=int, default=0, metavar="M", help="replicates")
     parser.add_argument("--bif", type=Path, nargs="+", help="files of published networks")
     run(parser, lines, argv, quick={"attributes": [8], "rows": 500, "replicates": 1})
 

@@ -84,7 +84,7 @@ def iterations(
         began = time.perf_counter()
         latents, chances = steps.gibbs.sweep(params, latents, generator)
         swept = time.perf_counter()
-        statistics, _ = steps.statistics(params, latents, chances)
+        statistics = steps.statistics(params, latents, chances)
         averages = steps.average(averages, statistics, 0.5)
         counted = time.perf_counter()
         steps.maximise(averages, params)  # the parameters stay dense

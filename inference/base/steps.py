@@ -344,14 +344,15 @@ class DrawSteps(Protocol):
         """The sampler of the latents."""
         ...
 
-    def statistics(
-        self, params: Params, latents: Latents, chances: Latents
-    ) -> tuple[Averages, Tensor]:
-        """Statistics of one draw, and its complete-data log-density without the prior, (R,)."""
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> Averages:
+        """Statistics of one draw."""
         ...
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
-        """Log p(rows, latents), (R,); where the rows are very many, of some of them, scaled up."""
+        """Log p(rows, latents), (R,), without the prior.
+
+        Where the rows are very many, of some of them, scaled up.
+        """
         ...
 
     def average(self, old: Averages | None, new: Averages, rate: float) -> Averages:
@@ -391,9 +392,7 @@ class FixedDraws:
     def gibbs(self) -> Gibbs:
         return self.base.gibbs
 
-    def statistics(
-        self, params: Params, latents: Latents, chances: Latents
-    ) -> tuple[Averages, Tensor]:
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> Averages:
         return self.base.statistics(params, latents, chances)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
@@ -430,12 +429,9 @@ class GenericDraws:
     num_kept: int = 16
     num_steps: int = 5
 
-    def statistics(
-        self, params: Params, latents: Latents, chances: Latents
-    ) -> tuple[Averages, Tensor]:
-        log_joint = self.log_joint(params, latents)
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> Averages:
         kept = {name: value.unsqueeze(0) for name, value in self.gibbs.shaped(latents).items()}
-        return {"weight": log_joint.new_ones(1)} | kept, log_joint
+        return {"weight": next(iter(params.values())).new_ones(1)} | kept
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
         return self.gibbs.log_joint_rows(params, latents).sum(-1)
@@ -472,7 +468,7 @@ class GenericDraws:
         return maximise_free(program, bound, params, self.num_steps)
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
-        return self.maximise(self.statistics(params, latents, chances)[0], params)
+        return self.maximise(self.statistics(params, latents, chances), params)
 
     def relax(self) -> None:
         return None

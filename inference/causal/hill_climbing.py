@@ -2,9 +2,9 @@ r"""Scores of families from rows of drawn attributes, and local search over DAGs
 
 With :math:`a^{(1)}, \dots, a^{(M)}` draws of the attributes of N rows, the expected counts of a
 small set S are :math:`m_S(c) = w\, T_S(c)`, T being the share of the draws that are in cell c and w
-what the rows are worth: no table of 2^K profiles is made. A family score is
-:math:`F(Pa \cup j) - F(Pa)` (:mod:`inference.causal.scores`). Rows are held as bits of words, and a
-cell is counted by the ones in the conjunction of its columns.
+what the rows are worth: no table of 2^K profiles is made. The scores of families are those of
+:mod:`inference.causal.scores`. Rows are held as bits of words, and a cell is counted by the ones in
+the conjunction of its columns.
 
 Draws come from the posterior under some model, whose own share of cell c is :math:`P_S(c)`. They
 show only a share :math:`\rho` of what the truth p differs from it by, :math:`T_S = P_S + \rho\,
@@ -31,11 +31,11 @@ import numpy as np
 
 from inference.causal.knowledge import Constraints
 from inference.causal.pdags import matrix_of_columns, members
-from inference.causal.scores import Score, tie_tolerance
+from inference.causal.scores import FamilyScore, Score, tie_tolerance
 
 NUM_TABU = 20  # pairs
 PATIENCE = 15  # steps without a better DAG
-MOST_PARENTS = 4
+MOST_PARENTS = 8
 NUM_TURNS = 50  # climbs from the best DAG with some arrows turned
 TURNED = 0.15  # share of the arrows
 
@@ -96,7 +96,7 @@ class RowScores:
         self,
         bits: np.ndarray,
         num_rows: float,
-        score: Score,
+        score: Score | FamilyScore,
         worth: float | None = None,
         model: np.ndarray | None = None,
         share: float = 1.0,
@@ -111,24 +111,32 @@ class RowScores:
         self._local: dict[tuple[int, int], float] = {}
         self._gains: dict[tuple[int, int], np.ndarray] = {}
 
-    def counts(self, mask: int) -> np.ndarray:
-        """Expected counts of a set, (2^|S|,); its smallest attribute is the most significant."""
-        places = members(mask)
-        return self._counts([part.shares(places) * weight for part, weight in self._parts])
+    def counts(self, attribute: int, parents: int) -> np.ndarray:
+        """Expected counts by state of the parents and value of the attribute, (2^P, 2).
+
+        The smallest parent is the most significant.
+        """
+        places = [*members(parents), attribute]
+        shares = [part.shares(places) * weight for part, weight in self._parts]
+        return self._counts(shares).reshape(-1, 2)
 
     def _counts(self, shares: Iterable[np.ndarray]) -> np.ndarray:
         counts: np.ndarray = self.worth * np.clip(sum(shares), 0.0, None)
         return counts
 
+    def _of_families(self, counts: np.ndarray) -> np.ndarray:
+        """Scores from expected counts by state of the parents and value, (B, 2^P, 2) -> (B,)."""
+        if isinstance(self.score, FamilyScore):
+            return self.score.of_families(counts, self.num_rows, self.num_attributes)
+        size = counts.shape[-2].bit_length() - 1
+        whole = self.score.of_set(counts.reshape(len(counts), -1), size + 1, self.num_rows)
+        return whole - self.score.of_set(counts.sum(-1), size, self.num_rows)
+
     def local(self, attribute: int, parents: int) -> float:
         """The score of one attribute under a set of parents."""
         key = attribute, parents
         if key not in self._local:
-            whole, size = parents | 1 << attribute, parents.bit_count()
-            self._local[key] = float(
-                self.score.of_set(self.counts(whole), size + 1, self.num_rows)
-                - self.score.of_set(self.counts(parents), size, self.num_rows)
-            )
+            self._local[key] = float(self._of_families(self.counts(attribute, parents)[None])[0])
         return self._local[key]
 
     def total(self, parents: Sequence[int]) -> float:
@@ -142,15 +150,15 @@ class RowScores:
         """
         key = attribute, parents
         if key not in self._gains:
-            places, size = members(parents), parents.bit_count()
-            parts = [  # (K, states of the parents, of the attribute, of the further parent)
-                part.shares_with_each([*places, attribute]) * weight for part, weight in self._parts
-            ]
-            wide = self._counts(parts).reshape(self.num_attributes, -1)
-            parts = [part.reshape(len(part), -1, 2, 2).sum(2) for part in parts]
-            without = self._counts(parts).reshape(self.num_attributes, -1)
-            gains = self.score.of_set(wide, size + 2, self.num_rows)
-            gains = gains - self.score.of_set(without, size + 1, self.num_rows)
+            places = members(parents)
+            counts = self._counts(
+                [
+                    part.shares_with_each([*places, attribute]) * weight
+                    for part, weight in self._parts
+                ]
+            )  # (K, states of the parents and of the attribute, of the further parent)
+            counts = counts.reshape(self.num_attributes, -1, 2, 2).swapaxes(2, 3)
+            gains = self._of_families(counts.reshape(self.num_attributes, -1, 2))
             gains = gains - self.local(attribute, parents)
             gains[[attribute, *places]] = -np.inf
             self._gains[key] = gains

@@ -258,7 +258,8 @@ def discover_attributes(
             attributes or more with any distribution.
         data: the rows that were fitted.
         num_rows: what the table is worth; None to find out.
-        score: as in :func:`inference.causal.discover`.
+        score: as in :func:`inference.causal.discover`; of fifteen attributes or more as in
+            :func:`inference.causal.structural_em`.
         search: likewise.
         level: likewise.
         confidence: likewise.

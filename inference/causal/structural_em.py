@@ -14,11 +14,16 @@ it. The draws of rows from another law p therefore follow :math:`p K = P + (p - 
 too weakly, and one that only the graph has is drawn still. :class:`RowScores` undoes both with
 :math:`\rho`, the mean over the edges. Then the count of a pair has :math:`(\rho + (1 - \rho) / M) /
 \rho^2` times the variance that it has of known attributes, so that N rows count as so many fewer;
-the price of a parameter stays that of N rows. Hence
+the price of a parameter stays that of N rows.
+
+Noisy items leave little of an interaction of parents, so that a table of :math:`2^{|Pa|}` chances
+costs more than it tells: families are logistic regressions on their parents where a table does not
+gain (:class:`inference.causal.scores.LogisticBIC`), in the score and in the model alike. Hence
 
 1. SAEM under independent attributes;
 2. search DAGs on corrected draws, from the required edges alone and from the last graph;
-3. SAEM under the best, the items free, rows and items where they were; back to 2.
+3. SAEM under the best, the items free, rows and items where they were, each table projected on main
+   effects where step 2 had it so; back to 2.
 
 The end is where step 2 finds no class that is better than that of the graph which the draws are
 from, by three nats.
@@ -36,6 +41,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from scipy.special import chdtri, chndtrinc, xlogy
+from torch import Tensor
 
 from inference.base.drawing import draw
 from inference.base.gibbs import Latents
@@ -47,11 +53,18 @@ from inference.causal.hill_climbing import MOST_PARENTS, RowScores, local_search
 from inference.causal.item_alternatives import ItemAlternative, item_alternatives
 from inference.causal.knowledge import BackgroundKnowledge, Constraints, constraints_of
 from inference.causal.pdags import Pdag, matrix_of_columns, members
-from inference.causal.scores import BIC, Score, score_rule
+from inference.causal.scores import (
+    FamilyScore,
+    LogisticBIC,
+    Score,
+    logistic_chances,
+    score_rule,
+)
 from inference.fitting.problem import problem_of
 from inference.programs.program import Params
 from ppl_models.descriptions.attribute_distribution import Independent
-from ppl_models.descriptions.dag import Dag
+from ppl_models.descriptions.dag import MAX_PARENTS, Dag, NetworkRoot
+from ppl_models.descriptions.layers import PROPORTION_LIMIT
 from ppl_models.parts.repr import shows_briefly
 from ppl_models.parts.validation import Seed, as_seed, check_number, check_size
 
@@ -75,7 +88,8 @@ class AttributeNetwork:
     Args:
         graph: its CPDAG, or MPDAG where edges are known.
         edges: (cause, effect) of one DAG of the class, for ``root=Dag(edges)``.
-        params: estimates of the model with that root, by site.
+        params: estimates of the model with that root, by site; with ``LogisticBIC`` the tables have
+            main effects only, where an interaction does not gain.
         share: rho of each pair, (K, K): the share of information that measurement leaves.
         information: I(i; j | the other parents of j) of each edge of that DAG, nats, (K, K)
             symmetric, zero elsewhere.
@@ -202,7 +216,7 @@ def structural_em(
     model: Any,
     data: Any,
     *,
-    score: Score | None = None,
+    score: Score | FamilyScore | None = None,
     knowledge: BackgroundKnowledge | None = None,
     max_parents: int = MOST_PARENTS,
     num_cycles: int = 4,
@@ -217,9 +231,10 @@ def structural_em(
         model: attributes with items that ask for some of them, such as
             ``LatentAttributeModel(q_matrix, ...)``; its root is replaced.
         data: (N, J), NaN where missing.
-        score: of families; ``BIC()`` if None.
+        score: of families, ``BIC()``, ``BDeu()`` or another; if None,
+            :class:`inference.causal.scores.LogisticBIC`.
         knowledge: required and forbidden edges, and tiers.
-        max_parents: of one attribute.
+        max_parents: of one attribute, at most ten.
         num_cycles: of search and SAEM, at most.
         num_draws: M, of the attributes of each row; None for ten to fifty, more for noisier items.
         num_replicates: bootstrap samples of the rows for probabilities of edges; each is fitted
@@ -241,7 +256,15 @@ def structural_em(
     ):
         if value is not None or name != "num_draws":
             check_size(OWNER, name, value, least=least)
-    rule = BIC() if score is None else score_rule(OWNER, score)
+    if max_parents > MAX_PARENTS:
+        raise ValueError(
+            f"{OWNER}: max_parents must be at most {MAX_PARENTS}, as many as a Dag takes, got"
+            f" {max_parents}"
+        )
+    rule: Score | FamilyScore = LogisticBIC()
+    if score is not None:
+        is_of_families = isinstance(score, FamilyScore) and not isinstance(score, type)
+        rule = score if is_of_families else score_rule(OWNER, score)
     start = _with_root(model, Independent(), data, seed)
     layers, root = start.structure.layers, start.structure.root
     if len(layers) != 1 or root is None:
@@ -279,7 +302,7 @@ def structural_em(
         if settled:
             found = graphs[-1]
         else:
-            state = chain.fitted(state, found, evidence.bits)
+            state = chain.fitted(state, found, evidence)
             evidence = chain.evidence(state)
         graphs.append(found)
     bits, found = evidence.bits, graphs[-1]
@@ -325,27 +348,29 @@ class _State:
     Args:
         steps: of SAEM under the root; params: (1, ...); latents: (1, K, N) by site.
         parents: of each attribute.
+        logistic: attributes whose tables are logistic regressions on their parents.
     """
 
     steps: DrawSteps
     params: Params
     latents: Latents
     parents: tuple[int, ...]
+    logistic: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """Draws under a graph, and what corrects their counts.
+    """Draws under a graph, and scores of families by their corrected counts.
 
     Args:
         bits: of the attributes of all rows, uint8 (M, N, K).
-        model: rows that the model of the draws draws without data, (N', K).
         share: rho, mean over the pairs joined.
+        scores: of families.
     """
 
     bits: np.ndarray
-    model: np.ndarray
     share: float
+    scores: RowScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +380,7 @@ class _Chain:
     problem: Callable[[Sequence[int]], Problem]
     latent: str
     known: Constraints
-    score: Score
+    score: Score | FamilyScore
     max_parents: int
     num_draws: int | None
     generator: torch.Generator
@@ -369,31 +394,47 @@ class _Chain:
         size = latents[self.latent].shape[1]
         return self._climbed(_State(steps, params, latents, (0,) * size), FIRST)
 
-    def fitted(self, state: _State, parents: tuple[int, ...], bits: np.ndarray) -> _State:
+    def fitted(self, state: _State, parents: tuple[int, ...], evidence: _Evidence) -> _State:
         """SAEM under another graph: items and rows as they are, tables from the draws."""
         problem = self.problem(parents)
         root = problem.structure.root
         assert root is not None
-        drawn = torch.from_numpy(bits.reshape(-1, bits.shape[2]))
+        drawn = torch.from_numpy(evidence.bits.reshape(-1, len(parents)))
         drawn = drawn.to(next(iter(state.params.values())))
         old = set(state.steps.gibbs.root.sites())  # type: ignore[attr-defined]
         items = {name: value for name, value in state.params.items() if name not in old}
         params = items | root.start(drawn)
-        return self._climbed(_State(_steps_of(problem), params, state.latents, parents), FURTHER)
+        logistic = self._logistic(parents, evidence.scores)
+        new = _State(_steps_of(problem), params, state.latents, parents, logistic)
+        return self._climbed(new, FURTHER)
+
+    def _logistic(self, parents: tuple[int, ...], scores: RowScores) -> tuple[int, ...]:
+        """Attributes whose table does not gain over a logistic regression on several parents."""
+        if not isinstance(self.score, LogisticBIC):
+            return ()
+        several = [(k, mask) for k, mask in enumerate(parents) if mask.bit_count() > 1]
+        return tuple(
+            k
+            for k, mask in several
+            if not self.score.wants_tables(scores.counts(k, mask)[None], scores.num_rows)[0]
+        )
 
     def _climbed(self, state: _State, sweeps: tuple[int, int]) -> _State:
         burn_in, kept = sweeps
         params, latents, averages = state.params, state.latents, None
         for number in range(burn_in + kept):
             latents, chances = state.steps.gibbs.sweep(params, latents, self.generator)
-            new, _ = state.steps.statistics(params, latents, chances)
+            new = state.steps.statistics(params, latents, chances)
             rate = 1 / max(1, number - burn_in + 1)
             averages = state.steps.average(averages, new, rate)
             params = state.steps.maximise(averages, params)
-        return _State(state.steps, params, latents, state.parents)
+            if state.logistic:
+                root = cast(Any, state.steps.gibbs).root
+                params |= _with_main_effects(root, averages[root.latent], params, state.logistic)
+        return dataclasses.replace(state, params=params, latents=latents)
 
     def evidence(self, state: _State) -> _Evidence:
-        """Draws of the attributes of all rows, and of rows without data."""
+        """Draws of the attributes of all rows, counted beside rows that the model draws."""
         draws = self._draws(state)
         bits = np.stack([*islice(draws, self.num_draws or FEWEST_DRAWS)])
         share = _share(bits, state.parents)
@@ -404,11 +445,15 @@ class _Chain:
         num_rows, size = bits.shape[1:]
         wanted = num_rows * (1 - share) ** 2 / (MODEL_NOISE * share)
         number = int(np.clip(wanted, MODEL_ROWS[0], max(num_rows, MODEL_ROWS[1])))
-        root: Any = state.steps.gibbs.root  # type: ignore[attr-defined]
+        root = cast(Any, state.steps.gibbs).root
         like = next(iter(state.params.values()))
         uniform = torch.rand((1, size, number), generator=self.generator).to(like)
         model = root.draw(state.params, uniform)[0].mT.to(torch.uint8).cpu().numpy()
-        return _Evidence(bits, model, share)
+        noise = (share + (1 - share) / len(bits)) / share**2
+        scores = RowScores(
+            bits.reshape(-1, size), num_rows, self.score, num_rows / noise, model, share
+        )
+        return _Evidence(bits, share, scores)
 
     def _draws(self, state: _State) -> Iterator[np.ndarray]:
         """Draws of the attributes of all rows without end, each uint8 (N, K)."""
@@ -421,17 +466,7 @@ class _Chain:
         self, evidence: _Evidence, starts: Sequence[tuple[int, ...]]
     ) -> tuple[tuple[int, ...], float]:
         """The best DAG on the draws, from nothing and given ones, and its gain over these."""
-        num_draws, num_rows, size = evidence.bits.shape
-        share = evidence.share
-        noise = (share + (1 - share) / num_draws) / share**2
-        scores = RowScores(
-            evidence.bits.reshape(-1, size),
-            num_rows,
-            self.score,
-            num_rows / noise,
-            evidence.model,
-            share,
-        )
+        scores = evidence.scores
         best, reached = local_search(
             scores, self.known, [None, *starts], self.rng, self.max_parents
         )
@@ -444,6 +479,29 @@ class _LogLikelihood:
     def of_set(self, counts: np.ndarray, size: int, num_rows: float) -> np.ndarray:
         value: np.ndarray = xlogy(counts, counts).sum(-1)
         return value
+
+
+def _with_main_effects(
+    root: NetworkRoot, statistic: Tensor, params: Params, attributes: Sequence[int]
+) -> Params:
+    """Tables of a graph, those of some attributes by logistic regression on their parents.
+
+    Args:
+        root: the graph.
+        statistic: counts of each attribute on, then off, by state of its parents, (1, 2 S).
+        params: (1, ...), with tables (1, S).
+        attributes: which.
+    """
+    counts = statistic[0].detach().cpu().double().numpy().reshape(2, -1).T[:, ::-1]  # off, on
+    tables = params[root.chances].clone()
+    ends = np.cumsum([2 ** len(own) for own in root.parents])
+    for size in {len(root.parents[k]) for k in attributes}:
+        own = [k for k in attributes if len(root.parents[k]) == size]
+        places = ends[own][:, None] - 2**size + np.arange(2**size)  # (B, 2^P)
+        chances = torch.from_numpy(logistic_chances(counts[places])).to(tables)
+        chances = chances.clamp(PROPORTION_LIMIT, 1 - PROPORTION_LIMIT)
+        tables[0, torch.from_numpy(places).to(tables.device)] = chances
+    return {root.chances: tables}
 
 
 def _steps_of(problem: Problem) -> DrawSteps:
@@ -520,7 +578,7 @@ def _replicates(
     for _ in range(num_replicates):
         rows = torch.from_numpy(rng.integers(0, num_rows, num_rows))
         latents = {name: value[..., rows] for name, value in state.latents.items()}
-        sampled = _State(state.steps.rows(rows), state.params, latents, state.parents)
+        sampled = dataclasses.replace(state, steps=state.steps.rows(rows), latents=latents)
         evidence = chain.evidence(chain._climbed(sampled, RESAMPLED))
         graphs.append(chain.known.graph_of(chain.search(evidence, [found])[0]))
         worth = evidence.share * num_rows

@@ -347,7 +347,7 @@ def causal(call: Call) -> None:
     """Find a graph of causes among attributes."""
     folder = call.folder
     from inference.causal.of_fit import MOST_SUMMED, discover_attributes
-    from inference.causal.scores import BIC, BDeu
+    from inference.causal.scores import BIC, BDeu, Score
     from inference.causal.structural_em import AttributeNetwork
     from inference.report.causal import causal_record, verdict_in_words, write_causal_report
     from inference.report.results_folder import read_results, refuse_sample
@@ -373,10 +373,11 @@ def causal(call: Call) -> None:
             " assumes;"
             " fit again with --root saturated, and then ask for the graph"
         )
+    scores: dict[str | None, Score] = {"bic": BIC(), "bdeu": BDeu()}
     found = discover_attributes(
         fit,
         frame,
-        score=BIC() if call.score == "bic" else BDeu(),
+        score=scores.get(call.score),
         num_draws=call.draws,
         seed=call.seed,
     )

@@ -234,20 +234,19 @@ class SAEM:
                     else {k: v[..., rows] for k, v in state.latents.items()}
                 )
                 drawn: Averages | None = None
-                params, log_joint = state.params, torch.zeros(())
+                params = state.params
                 for draw in range(self.num_draws):
                     latents, chances = now.gibbs.sweep(params, latents, generator, scan)
                     if not is_burn_in:
-                        statistics, log_joint = now.statistics(params, latents, chances)
+                        statistics = now.statistics(params, latents, chances)
                         drawn = now.average(drawn, statistics, 1 / (draw + 1))
                 if drawn is None:
                     averages, new = {}, now.maximise_draw(params, latents, chances)
-                    log_joint = now.log_joint(params, latents)
                 else:
                     rate = self.step(state.iteration, lead)
                     averages = steps.average(state.averages or None, drawn, rate)
                     new = penalised.maximise(averages, params)
-                objective = log_joint + prior.log_prior(params)
+                objective = now.log_joint(params, latents) + prior.log_prior(params)
                 if rows is not None:
                     latents = {
                         k: v.index_copy(-1, rows, latents[k]) for k, v in state.latents.items()

@@ -358,7 +358,8 @@ def _two_variates(report: ClassifierIdentifiability, num: str) -> list[str]:
             out.append(
                 f"As far as these rows can tell, any weight of component 0 between {low:.3f} and"
                 f" {high:.3f} may fit as well as the estimated {report.weights[0]:.3f}: this is"
-                " freedom that no longer training removes."
+                " freedom that no longer training removes. The middle of this interval,"
+                f" {(low + high) / 2:.3f}, is within {(high - low) / 2:.3f} of them all."
             )
     return out
 

@@ -18,12 +18,19 @@ from ppl_models.descriptions.attribute_distribution import (
 )
 from ppl_models.descriptions.layers import PROPORTION_LIMIT, Params
 from ppl_models.parts.distributions import binary_configurations
-from ppl_models.parts.profile_distributions import BinaryNetwork, codes_of, entries
+from ppl_models.parts.profile_distributions import BinaryNetwork, codes_of
 from ppl_models.parts.validation import is_number, plain_fields
 
 MAX_PARENTS = 10
 MAX_FRONTIER = 20  # attributes whose joint distribution is held at once, for the marginals
 START_ROWS = 0.5  # added to each cell
+
+
+def _looked_up(table: Tensor, latents: Tensor, places: Sequence[int]) -> Tensor:
+    """Entries of a table (R, 2^P) at the states of P of the latents (R, K, N), (R, N)."""
+    powers = 2.0 ** torch.arange(len(places) - 1, -1, -1, device=latents.device)
+    codes = (powers.to(latents) @ latents[:, list(places)]).long()
+    return table.gather(-1, codes.expand(len(table), -1))
 
 
 @dataclass(frozen=True)
@@ -125,28 +132,18 @@ class NetworkRoot:
         return bits.mT
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        network = BinaryNetwork(params[self.chances].unsqueeze(-2), self.parents, self.order)
-        total = torch.logit(self._chance(network, k, latents))
+        tables = params[self.chances].split([2 ** len(own) for own in self.parents], -1)
+        total = _looked_up(torch.logit(tables[k]), latents, self.parents[k])
         for child in (c for c, own in enumerate(self.parents) if k in own):
-            for bit, sign in ((1.0, 1.0), (0.0, -1.0)):
-                chance = self._chance(network, child, latents, (k, bit))
-                is_on = latents[..., child, :] > 0.5
-                total = total + sign * torch.where(is_on, chance, 1 - chance).log()
+            own = self.parents[child]
+            place = own.index(k)
+            table = tables[child].reshape(len(tables[child]), 2**place, 2, -1)
+            if_off, if_on = table[:, :, 0], table[:, :, 1]  # k; (R, states before, after)
+            child_off = torch.log1p(-if_on) - torch.log1p(-if_off)
+            steps = torch.stack([child_off, if_on.log() - if_off.log()], -1).flatten(1)
+            others = (*own[:place], *own[place + 1 :], child)
+            total = total + _looked_up(steps, latents, others)
         return total
-
-    def _chance(
-        self,
-        network: BinaryNetwork,
-        child: int,
-        latents: Tensor,
-        held: tuple[int, float] = (-1, 0.0),
-    ) -> Tensor:
-        """P(child = 1 | its parents) in rows (R, K, N), one parent held at a value, (R, N)."""
-        own = list(self.parents[child])
-        bits = latents[..., own, :].mT
-        if held[0] in own:
-            bits[..., own.index(held[0])] = held[1]
-        return entries(network.chances, network.first[child] + codes_of(bits))
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:
         """Expected counts of each attribute on, then off, by state of its parents, (R, 2 S)."""

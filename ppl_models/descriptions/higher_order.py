@@ -133,7 +133,7 @@ class TraitRoot:
         )
         sides = []
         for bit in (1.0, 0.0):
-            bits = latents.mT.clone()
+            bits = latents.mT.to(params[self.slopes], copy=True)
             bits[..., k] = bit
             sides.append(traits.log_prob(bits))
         return sides[0] - sides[1]

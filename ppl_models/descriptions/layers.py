@@ -461,7 +461,10 @@ class Root(Protocol):
         ...
 
     def log_odds(self, params: Params, k: int, latents: Tensor) -> Tensor:
-        """Log-odds (R, N) of latent k given the others (R, K, N), (R, 1) if these do not matter."""
+        """Log-odds (R, N) of latent k given the others (R, K, N), (R, 1) if these do not matter.
+
+        The others may be of another floating-point type than the parameters.
+        """
         ...
 
     def expected(self, configurations: Tensor, counts: Tensor, params: Params) -> Tensor:

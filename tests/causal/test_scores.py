@@ -10,7 +10,13 @@ from support.small_graphs import mutual_information, random_dag, random_table, s
 
 from inference.causal import BIC, BDeu
 from inference.causal.edges import all_classes, all_dags
-from inference.causal.scores import Score, SetScores, all_set_scores
+from inference.causal.scores import (
+    LogisticBIC,
+    Score,
+    SetScores,
+    all_set_scores,
+    logistic_chances,
+)
 from inference.causal.tables import (
     Marginals,
     as_table,
@@ -161,3 +167,66 @@ def test_bad_input() -> None:
         dag_table(np.zeros((1, 1)), [1.5])
     with pytest.raises(ValueError, match="must hold 1 arrays"):
         dag_table(np.zeros((1, 1)), [])
+
+
+def counts_of(chances: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Counts by state and value, (B, 2^P, 2)."""
+    return np.stack([totals * (1 - chances), totals * chances], -1)
+
+
+def states_of(size: int) -> np.ndarray:
+    return np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1) & 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 4])
+def test_logistic_regression_of_counts(size: int) -> None:
+    """Logits have main effects only, and totals of each parent are those of the counts: the
+    maximum of a concave function. Exact chances are found again.
+    """
+    rng = np.random.default_rng(size)
+    design = np.concatenate([np.ones((2**size, 1)), states_of(size)], 1)
+    effects = rng.uniform(-2, 2, (3, size + 1))
+    chances = 1 / (1 + np.exp(-effects @ design.T))
+    totals = rng.uniform(0, 100, (3, 2**size))
+    np.testing.assert_allclose(
+        logistic_chances(counts_of(chances, totals)), chances, atol=1e-6 * 2**size
+    )
+    counts = rng.uniform(0, 50, (3, 2**size, 2))
+    found = logistic_chances(counts)
+    off = np.log(found / (1 - found))
+    np.testing.assert_allclose(design @ np.linalg.pinv(design) @ off.T, off.T, atol=1e-6)
+    np.testing.assert_allclose(
+        (counts.sum(-1) * found) @ design, counts[..., 1] @ design, atol=1e-4
+    )
+
+
+def test_logistic_regression_of_separated_counts() -> None:
+    """Where a state has one value only, the log-likelihood of these counts is at its bound."""
+    counts = np.array([[[40.0, 0.0], [30.0, 0.0], [0.0, 20.0], [0.0, 10.0]], np.zeros((4, 2))])
+    found = logistic_chances(counts)
+    assert np.isfinite(found).all()
+    assert found[0, :2].max() < 1e-4
+    assert found[0, 2:].min() > 1 - 1e-4
+    assert LogisticBIC().of_families(counts[:1], 100, 5)[0] == pytest.approx(
+        -1.5 * math.log(100) - math.log(6), abs=0.01
+    )
+
+
+def test_families_are_tables_where_these_gain() -> None:
+    """Main effects cost 1 + P parameters, an interaction 2^P; the number of parents is a priori
+    uniform, and so is the set among those of a number.
+    """
+    rule, totals = LogisticBIC(), np.full((1, 4), 250.0)
+    straight = np.array([[0.1, 0.25, 0.5, 0.75]])  # odds 1/9, 1/3, 1, 3
+    crossed = np.array([[0.2, 0.5, 0.5, 0.2]])
+    for chances, wants, price in ((straight, False, 3), (crossed, True, 4)):
+        counts = counts_of(chances, totals)
+        assert rule.wants_tables(counts, 1000)[0] == wants
+        free = (counts * np.log(counts / counts.sum(-1, keepdims=True))).sum()
+        expected = free - 0.5 * price * math.log(1000) - math.log(math.comb(9, 2))
+        assert rule.of_families(counts, 1000, 10)[0] == pytest.approx(expected, abs=1e-6)
+    one = counts_of(np.array([[0.2, 0.6]]), totals[:, :2])
+    free = (one * np.log(one / one.sum(-1, keepdims=True))).sum()
+    expected = free - math.log(1000) - math.log(9)
+    assert rule.of_families(one, 1000, 10)[0] == pytest.approx(expected)
+    assert not rule.wants_tables(one, 1000)[0]

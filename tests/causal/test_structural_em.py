@@ -25,7 +25,7 @@ from inference.causal.item_alternatives import item_alternatives
 from inference.causal.knowledge import Constraints
 from inference.causal.of_fit import profile_posterior
 from inference.causal.pdags import class_of, masks_of_columns, matrix_of_columns
-from inference.causal.scores import SetScores
+from inference.causal.scores import LogisticBIC, SetScores
 from inference.causal.structural_em import AttributeNetwork, rows_needed, shares
 from inference.causal.tables import profiles
 from inference.fitting.problem import problem_of
@@ -56,6 +56,28 @@ def test_scores_of_rows_are_those_of_their_table(score: BIC | BDeu) -> None:
             else:
                 more = theirs.local(j, mask | 1 << i) - theirs.local(j, mask)
                 assert gains[i] == pytest.approx(more, abs=1e-9)
+
+
+def test_gains_of_rows_by_logistic_families() -> None:
+    """Every parent more gains the difference of two families; a mask is its sorted places."""
+    bits, rule = drawn_rows(5, 400, 1), LogisticBIC()
+    ours = RowScores(bits, 400, rule)
+    for j, mask in itertools.product(range(5), range(32)):
+        if mask >> j & 1:
+            continue
+        own = [i for i in range(5) if mask >> i & 1]
+        counts = np.zeros((1, 2 ** len(own), 2))
+        for row in bits:
+            state = int("0" + "".join(str(row[i]) for i in own), 2)
+            counts[0, state, row[j]] += 1
+        assert ours.local(j, mask) == pytest.approx(rule.of_families(counts, 400, 5)[0], abs=1e-6)
+        gains = ours.gains(j, mask)
+        for i in range(5):
+            if i == j or mask >> i & 1:
+                assert gains[i] == -np.inf
+            else:
+                more = ours.local(j, mask | 1 << i) - ours.local(j, mask)
+                assert gains[i] == pytest.approx(more, abs=1e-6)
 
 
 def test_hill_climbing_against_all_dags() -> None:
@@ -129,7 +151,7 @@ def test_draws_under_a_wrong_arrow_do_not_keep_it(seed: int) -> None:
     assert ours.total(colliding) > ours.total(chain) + 3
 
     def covariance(scores: RowScores) -> float:
-        cells = scores.counts(3) / scores.worth
+        cells = scores.counts(1, 1).ravel() / scores.worth
         return float(cells[3] - (cells[2] + cells[3]) * (cells[1] + cells[3]))
 
     assert covariance(plain) > 0.01
@@ -191,6 +213,15 @@ def test_network_of_sixteen(seed: int) -> None:
     assert found.probabilities is not None
     assert found.probabilities.arrow[arrow] == pytest.approx(1.0)
     assert 0 < found.worth <= found.num_rows == 3000
+    tables, first, straight = found.params["conditionals"], 0, 0
+    for k in range(16):
+        size = sum(effect == k for _, effect in found.edges)
+        logits = np.log(own := tables[first : first + 2**size].numpy()) - np.log(1 - own)
+        first += 2**size
+        if size == 2:  # all effects are main effects, and so are those found
+            assert logits[0] + logits[3] == pytest.approx(logits[1] + logits[2], abs=1e-3)
+            straight += 1
+    assert straight > 0
     assert "of which measurement leaves" in found.text()
     strong = found.rows_needed(0.05)
     assert found.rows_needed(0.025) == pytest.approx(2 * strong)
@@ -207,8 +238,10 @@ def test_bad_input() -> None:
         ({"num_draws": 1}, "num_draws"),
         ({"num_cycles": 0}, "num_cycles"),
         ({"max_parents": 0}, "max_parents"),
+        ({"max_parents": 11}, "max_parents must be at most 10"),
         ({"num_replicates": -1}, "num_replicates"),
         ({"score": "bic"}, "score must be"),
+        ({"score": LogisticBIC}, "score must be"),
         ({"knowledge": BackgroundKnowledge(required=((0, 7),))}, "attribute 7 is not among the 3"),
         (
             {"knowledge": BackgroundKnowledge(required=((0, 2), (1, 2))), "max_parents": 1},

@@ -101,6 +101,10 @@ def test_verdicts_on_exact_classifiers():
     normals = check_classifiers(exact(simulate_two_gaussians, 20_000), delta=0.02)
     low, high = normals.possible_weights
     assert low < 0.4 < high
+    middle = (
+        f"The middle of this interval, {(low + high) / 2:.3f}, is within {(high - low) / 2:.3f}"
+    )
+    assert middle in " ".join(normals.sentences())
     assert normals.contradicted == ()
     small = check_classifiers(exact(simulate_two_gaussians, 1000), delta=0.01)
     assert small.verdict == "refuted at this resolution"

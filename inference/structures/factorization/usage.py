@@ -343,22 +343,19 @@ class UsageDraws:
 
     gibbs: UsageGibbs
 
-    def statistics(
-        self, params: Params, latents: Latents, chances: Latents
-    ) -> tuple[Averages, Tensor]:
-        """Averages of one draw and its log-joint density, (R,)."""
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> Averages:
+        """Averages of one draw."""
         phi, z = params["signatures"], (latents["usage"] * latents["activities"]).mT
         ratio = self.gibbs.x / (z @ phi).clamp(min=1e-12)
         ratio = (
             ratio if self.gibbs.mask is None else ratio * self.gibbs.mask + (1 - self.gibbs.mask)
         )
         num = len(self.gibbs.x)
-        averages = {
+        return {
             "shares": phi * (z.mT @ ratio) / num,
             "presence": chances["usage"].sum(-1) / num,
             "amount": chances["activities"].sum(-1) / num,
         }
-        return averages, self.log_joint(params, latents)
 
     def log_joint(self, params: Params, latents: Latents) -> Tensor:
         """Log-density of data and draw, (R,)."""
@@ -387,7 +384,7 @@ class UsageDraws:
 
     def maximise_draw(self, params: Params, latents: Latents, chances: Latents) -> Params:
         """Parameters that maximise one draw."""
-        return self.maximise(self.statistics(params, latents, chances)[0], params)
+        return self.maximise(self.statistics(params, latents, chances), params)
 
     def relax(self) -> None:
         """None: nothing is penalised."""

@@ -77,10 +77,8 @@ class LayeredDraws:
         """Stride of the rows over which the log-density of a draw is summed, scaled up."""
         return max(1, self.gibbs.statistic.shape[1] // self.max_rows)
 
-    def statistics(
-        self, params: Params, latents: Latents, chances: Latents
-    ) -> tuple[Averages, Tensor]:
-        """Averages of one draw and its log-joint density, (R,)."""
+    def statistics(self, params: Params, latents: Latents, chances: Latents) -> Averages:
+        """Averages of one draw."""
         out: Averages = {}
         for depth, layer in enumerate(self.layers):
             below = self.gibbs.statistic if depth == 0 else latents[layer.child]
@@ -123,7 +121,7 @@ class LayeredDraws:
         out = {name: value * self.scale for name, value in out.items()}
         latent = self.gibbs.root.latent
         out[latent] = self.gibbs.root.drawn(latents[latent], chances[latent], self.scale, params)
-        return out, self.log_joint(params, latents)
+        return out
 
     def _of_categories(self, params: Params, beta: Tensor, design: Tensor) -> Averages:
         """Expansions of the items that are categories, in their coordinates."""

@@ -105,10 +105,7 @@ class LayeredGibbs:
     def _prior(self, depth: int, params: Params, latents: Latents) -> Prior:
         """Log-odds of a parent of layer ``depth`` given the layer above or the root."""
         if depth + 1 == len(self.layers):
-            kind = next(iter(params.values())).dtype  # a sweep may hold its bits in another
-            return lambda k, state, part: part_of_root(self.root, part).log_odds(
-                params, k, state.to(kind)
-            )
+            return lambda k, state, part: part_of_root(self.root, part).log_odds(params, k, state)
         odds = predictor(self.layers[depth + 1], params, latents)
         return lambda k, state, part: odds[:, k, part]
 
