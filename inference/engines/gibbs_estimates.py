@@ -17,7 +17,7 @@ NUM_CHAINS, NUM_TEMPERED = 4, 16
 NUM_BASE_SWEEPS = 5
 STEPS_PER_DECADE, LEAST_STEPS, MOST_SPREAD = 10, 10, 1e9  # of the inverse temperature; nats
 LEAST_LENGTH, MOST_LENGTH = 20, 320  # sweeps of a chain
-LEAST_BIAS = 1e-3  # of a row, nats
+LEAST_BIAS = 1e-3  # of the log of the mean weight of a row, nats
 LEAST_CHANCE = 0.002  # of a bit at the start of a chain: a smaller one hides modes
 CHUNK_ROWS = 2**17  # rows of all chains at once
 
@@ -114,9 +114,11 @@ def _resampled(
 class LikelihoodEstimate:
     """Estimate of the log-likelihood of rows by importance weights; all (R, N).
 
+    The log of a mean of weights is too low in expectation, by half of its variance to second order.
+
     Args:
-        rows: log of the mean weight: a lower bound in expectation, by about half of ``variances``.
-        variances: of ``rows``, by the draws (delta method).
+        rows: log of the mean weight and half of ``variances``.
+        variances: of the log of the mean weight, by the draws (delta method).
         bounds: mean of the log-weights, a lower bound in expectation that varies less.
     """
 
@@ -128,9 +130,9 @@ class LikelihoodEstimate:
     def of(cls, log_weights: Tensor) -> LikelihoodEstimate:
         """Estimate from independent log-weights (C, R, N)."""
         num, log_weights = len(log_weights), log_weights.double()
-        rows = log_weights.logsumexp(0) - math.log(num)
-        variances = (log_weights - rows).exp().var(0) / num
-        return cls(rows, variances, log_weights.mean(0))
+        log_mean = log_weights.logsumexp(0) - math.log(num)
+        variances = (log_weights - log_mean).exp().var(0) / num
+        return cls(log_mean + variances / 2, variances, log_weights.mean(0))
 
 
 def log_likelihood_rows(
@@ -150,8 +152,8 @@ def log_likelihood_rows(
     of few chains may sit in one mode, and the weights then look even while they miss the others:
     :math:`\lambda` are the log-odds of :func:`posterior_means`, kept within .002 and .998.
 
-    T is 20, then as many times twice that as bring the mean bias of a row, half the variance, below
-    .001 if it falls like 1 / T, then doubles until the bias is; at most 320.
+    T is 20, then as many times twice that as bring half the variance of a row, on average, below
+    .001 if it falls like 1 / T, then doubles until it is; at most 320.
 
     Args:
         gibbs: the sampler, which may have an estimate of its own (one of activities beside bits).
