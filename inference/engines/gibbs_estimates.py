@@ -152,8 +152,9 @@ def log_likelihood_rows(
     of few chains may sit in one mode, and the weights then look even while they miss the others:
     :math:`\lambda` are the log-odds of :func:`posterior_means`, kept within .002 and .998.
 
-    T is 20, then as many times twice that as bring half the variance of a row, on average, below
-    .001 if it falls like 1 / T, then doubles until it is; at most 320.
+    T is 20 times the power of two that brings half the variance of a row, on average, below .001 if
+    it falls like 1 / T from what other draws have at T = 20; at most 320. Draws that decided about
+    T themselves would be biased: their weights are the larger the less they vary.
 
     Args:
         gibbs: the sampler, which may have an estimate of its own (one of activities beside bits).
@@ -168,18 +169,17 @@ def log_likelihood_rows(
         name: torch.logit(mean.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
         for name, mean in means.items()
     }
-    length = LEAST_LENGTH
-    while True:
+
+    def estimate(length: int) -> LikelihoodEstimate:
         parts = [
             _annealed(gibbs, own, _repeated(base, num), length, generator).unflatten(0, (num, -1))
             for num, own in _chains(params, base, NUM_CHAINS)
         ]
-        estimate = LikelihoodEstimate.of(torch.cat(parts))
-        excess = float(estimate.variances.mean(-1).max()) / (2 * LEAST_BIAS)
-        if length >= MOST_LENGTH or excess <= 1:
-            return estimate
-        needed = excess if excess < MOST_LENGTH else MOST_LENGTH  # where it is NaN, too
-        length = min(MOST_LENGTH, length * 2 ** math.ceil(math.log2(needed)))
+        return LikelihoodEstimate.of(torch.cat(parts))
+
+    excess = float(estimate(LEAST_LENGTH).variances.mean(-1).max()) / (2 * LEAST_BIAS)
+    needed = max(1.0, excess) if excess < MOST_LENGTH else MOST_LENGTH  # where it is NaN, too
+    return estimate(min(MOST_LENGTH, LEAST_LENGTH * 2 ** math.ceil(math.log2(needed))))
 
 
 def _chains(params: Params, state: Latents, num: int) -> Iterator[tuple[int, Params]]:

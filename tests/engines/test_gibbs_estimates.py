@@ -75,6 +75,30 @@ def test_the_log_of_a_mean_weight_is_corrected(spread):
     assert found.variances.mean() == pytest.approx(found.rows.var(), rel=0.25)
 
 
+def test_draws_of_the_estimate_do_not_decide_how_long_they_are(monkeypatch):
+    """Weights of mean one, mostly 1.1: four of these do not vary, and would end a search for a
+    length at once, with the estimate 1.1.
+    """
+    generator, lengths = torch.Generator().manual_seed(0), []
+
+    def annealed(gibbs, params, base, length, generator):
+        lengths.append(length)
+        is_low = torch.rand(len(params["x"]), 1, generator=generator, dtype=F64) < 0.1
+        return (1 + torch.where(is_low, -0.9, 0.1) * (20 / length) ** 0.5).log()
+
+    monkeypatch.setattr("inference.engines.gibbs_estimates._annealed", annealed)
+    monkeypatch.setattr(
+        "inference.engines.gibbs_estimates.posterior_means",
+        lambda *_: {"bits": torch.full((1, 1, 1), 0.5, dtype=F64)},
+    )
+    params = {"x": torch.zeros(1, dtype=F64)}
+    found = [log_likelihood_rows(None, params, generator) for _ in range(3000)]
+    weights = torch.stack([own.rows - own.variances / 2 for own in found]).exp().flatten()
+    assert (weights.mean() - 1).abs() < 4 * weights.std() / 3000**0.5
+    assert set(lengths[::2]) == {20}
+    assert 20 < max(lengths[1::2]) <= 320
+
+
 def test_modes_that_no_sweep_connects_have_their_shares():
     """Counts up to hundreds of three bits an item: a flipped bit costs hundreds of nats, and a
     chain from the prior stayed in a wrong mode for a quarter of the rows.
