@@ -162,7 +162,6 @@ def likelihood(top: int, num_rows: int, seed: int) -> dict:
         "seconds": time.perf_counter() - began,
         "log_likelihood": float(found.rows.sum()),
         "standard_error": float(found.variances.sum().sqrt()),
-        "bias_expected": -float(found.variances.sum()) / 2,
         "lower_bound": float(found.bounds.sum()),
     }
     if 4 * top <= 16:

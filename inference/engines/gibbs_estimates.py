@@ -17,7 +17,7 @@ NUM_CHAINS, NUM_TEMPERED = 4, 16
 NUM_BASE_SWEEPS = 5
 STEPS_PER_DECADE, LEAST_STEPS, MOST_SPREAD = 10, 10, 1e9  # of the inverse temperature; nats
 LEAST_LENGTH, MOST_LENGTH = 20, 320  # sweeps of a chain
-LEAST_BIAS = 1e-3  # of a row, nats
+LEAST_BIAS = 1e-3  # of the log of the mean weight of a row, nats
 LEAST_CHANCE = 0.002  # of a bit at the start of a chain: a smaller one hides modes
 CHUNK_ROWS = 2**17  # rows of all chains at once
 
@@ -114,9 +114,11 @@ def _resampled(
 class LikelihoodEstimate:
     """Estimate of the log-likelihood of rows by importance weights; all (R, N).
 
+    The log of a mean of weights is too low in expectation, by half of its variance to second order.
+
     Args:
-        rows: log of the mean weight: a lower bound in expectation, by about half of ``variances``.
-        variances: of ``rows``, by the draws (delta method).
+        rows: log of the mean weight and half of ``variances``.
+        variances: of the log of the mean weight, by the draws (delta method).
         bounds: mean of the log-weights, a lower bound in expectation that varies less.
     """
 
@@ -128,9 +130,9 @@ class LikelihoodEstimate:
     def of(cls, log_weights: Tensor) -> LikelihoodEstimate:
         """Estimate from independent log-weights (C, R, N)."""
         num, log_weights = len(log_weights), log_weights.double()
-        rows = log_weights.logsumexp(0) - math.log(num)
-        variances = (log_weights - rows).exp().var(0) / num
-        return cls(rows, variances, log_weights.mean(0))
+        log_mean = log_weights.logsumexp(0) - math.log(num)
+        variances = (log_weights - log_mean).exp().var(0) / num
+        return cls(log_mean + variances / 2, variances, log_weights.mean(0))
 
 
 def log_likelihood_rows(
@@ -150,8 +152,9 @@ def log_likelihood_rows(
     of few chains may sit in one mode, and the weights then look even while they miss the others:
     :math:`\lambda` are the log-odds of :func:`posterior_means`, kept within .002 and .998.
 
-    T is 20, then as many times twice that as bring the mean bias of a row, half the variance, below
-    .001 if it falls like 1 / T, then doubles until the bias is; at most 320.
+    T is 20 times the power of two that brings half the variance of a row, on average, below .001 if
+    it falls like 1 / T from what other draws have at T = 20; at most 320. Draws that decided about
+    T themselves would be biased: their weights are the larger the less they vary.
 
     Args:
         gibbs: the sampler, which may have an estimate of its own (one of activities beside bits).
@@ -166,18 +169,17 @@ def log_likelihood_rows(
         name: torch.logit(mean.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
         for name, mean in means.items()
     }
-    length = LEAST_LENGTH
-    while True:
+
+    def estimate(length: int) -> LikelihoodEstimate:
         parts = [
             _annealed(gibbs, own, _repeated(base, num), length, generator).unflatten(0, (num, -1))
             for num, own in _chains(params, base, NUM_CHAINS)
         ]
-        estimate = LikelihoodEstimate.of(torch.cat(parts))
-        excess = float(estimate.variances.mean(-1).max()) / (2 * LEAST_BIAS)
-        if length >= MOST_LENGTH or excess <= 1:
-            return estimate
-        needed = excess if excess < MOST_LENGTH else MOST_LENGTH  # where it is NaN, too
-        length = min(MOST_LENGTH, length * 2 ** math.ceil(math.log2(needed)))
+        return LikelihoodEstimate.of(torch.cat(parts))
+
+    excess = float(estimate(LEAST_LENGTH).variances.mean(-1).max()) / (2 * LEAST_BIAS)
+    needed = max(1.0, excess) if excess < MOST_LENGTH else MOST_LENGTH  # where it is NaN, too
+    return estimate(min(MOST_LENGTH, LEAST_LENGTH * 2 ** math.ceil(math.log2(needed))))
 
 
 def _chains(params: Params, state: Latents, num: int) -> Iterator[tuple[int, Params]]:
