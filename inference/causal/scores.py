@@ -127,7 +127,7 @@ class LogisticBIC:
         return best - math.log(max(1, math.comb(num_attributes - 1, size)))
 
     def wants_tables(self, counts: np.ndarray, num_rows: float) -> np.ndarray:
-        """Where a table gains over a logistic regression, (B, 2^P, 2) -> (B,)."""
+        """Families whose table gains over a logistic regression, (B, 2^P, 2) -> (B,)."""
         table, logistic = self._of_both(counts, num_rows)
         wanted: np.ndarray = table > logistic
         return wanted
