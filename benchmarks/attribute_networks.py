@@ -130,16 +130,11 @@ def on_attributes(bits: np.ndarray, truth: np.ndarray, climb: bool = False) -> d
 
 def calibration(found: EdgeProbabilities, truth: np.ndarray) -> dict[str, Any]:
     """Brier scores of probabilities over replicates, and [true, all] of what is given .99."""
-    pairs = np.triu_indices(len(truth), 1)
-    arrows = truth & ~truth.T
+    pairs, others = np.triu_indices(len(truth), 1), ~np.eye(len(truth), dtype=bool)
     out: dict[str, Any] = {}
     for name, chance, right in (
         ("edges", found.adjacent[pairs], (truth | truth.T)[pairs]),
-        (
-            "arrows",
-            found.arrow[~np.eye(len(truth), dtype=bool)],
-            arrows[~np.eye(len(truth), dtype=bool)],
-        ),
+        ("arrows", found.arrow[others], (truth & ~truth.T)[others]),
     ):
         sure = chance >= 0.99
         out[f"brier_{name}"] = float(((chance - right) ** 2).mean())

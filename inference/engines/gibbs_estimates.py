@@ -153,8 +153,8 @@ def log_likelihood_rows(
     :math:`\lambda` are the log-odds of :func:`posterior_means`, kept within .002 and .998.
 
     T is 20 times the power of two that brings half the variance of a row, on average, below .001 if
-    it falls like 1 / T from what other draws have at T = 20; at most 320. Draws that decided about
-    T themselves would be biased: their weights are the larger the less they vary.
+    it falls like 1 / T from what other draws have at T = 20; at most 320. Draws that ended
+    the search for T by their own variance would be biased: the less weights vary, the larger.
 
     Args:
         gibbs: the sampler, which may have an estimate of its own (one of activities beside bits).
